@@ -1,0 +1,23 @@
+# `make demo` and `make test` set up .venv on their own; a second run installs nothing that has not changed.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+demo: .venv/ready
+	$(BIN)/lion demo
+
+test: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+
+.PHONY: demo test clean

@@ -1,0 +1,190 @@
+"""What `lion.attention` refuses, and how it says so: what it got, what it wanted, and the remedy."""
+
+import difflib
+import itertools
+from collections.abc import Collection, Iterable
+
+import torch
+from torch import Tensor
+
+NORMS = ("sum", "max", "none", "unmasked")
+DIRECTIONS = ("both", "forward", "backward")
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+PER_TOKEN = {1: "[H]", 2: "[H, D]", 3: "[B, T, H]", 4: "[B, T, H, D]"}
+
+
+def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size):
+    """Raise TypeError or ValueError unless all arguments fit together."""
+    _check_qkv(q, k, v)
+    one_of("norm", norm, NORMS)
+    one_of("direction", direction, DIRECTIONS)
+    if beta is not None:
+        raise NotImplementedError(
+            "beta asks for the delta rule, which this version of lion does not have: leave beta out, and use log_decay."
+        )
+    if log_decay is not None:
+        _check_per_token("log_decay", log_decay, q)
+        _check_values("log_decay", log_decay, log_decay <= 0, "<= 0, the log of a decay: take its log, or logsigmoid")
+    if log_gain is not None:
+        _tensor("log_gain", log_gain, q, "floating point")
+        _shape("log_gain", log_gain, q.shape[:3], "[B, T, H]")
+        _check_values("log_gain", log_gain, log_gain < torch.inf, "below +inf: clamp it")
+    if self_weight is not None and not isinstance(self_weight, int | float):
+        _check_per_token("self_weight", self_weight, q)
+    if mask is not None:
+        _tensor("mask", mask, q, "bool", remedy="True marks a real token: mask.bool()")
+        _shape("mask", mask, q.shape[:2], "[B, T]")
+    if cu_seqlens is not None:
+        _check_cu_seqlens(cu_seqlens, q)
+    if orders is not None:
+        _check_orders(orders, cu_seqlens, q)
+    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
+        raise ValueError(f"chunk_size is {chunk_size!r}; expected a whole number of tokens, at least 1, or None.")
+
+
+def one_of(name: str, got: str, known: Collection[str]) -> None:
+    if got not in known:
+        near = difflib.get_close_matches(str(got), known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name} is {got!r}; expected one of {', '.join(map(repr, known))}.{hint}")
+
+
+def _check_qkv(q, k, v):
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        last = "V" if name == "v" else "D"
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}; expected a tensor [B, T, H, {last}].")
+        if x.dim() != 4:
+            remedy = f": for a single head, {name}.unsqueeze(2)" if x.dim() == 3 else ""
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; expected 4 dimensions [B, T, H, {last}]{remedy}.")
+        if x.dtype not in DTYPES:
+            known = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
+            raise TypeError(f"{name} has dtype {_name(x.dtype)}; expected one of {known}: {name}.float().")
+    if q.shape[-1] == 0:
+        raise ValueError(f"q has shape {tuple(q.shape)}; expected at least one channel, D >= 1.")
+    _shape("k", k, q.shape, "[B, T, H, D], the shape of q")
+    _shape("v", v, q.shape[:3] + v.shape[3:], "[B, T, H, V]")
+    for name, x in (("k", k), ("v", v)):
+        if x.dtype != q.dtype:
+            raise TypeError(
+                f"{name} has dtype {_name(x.dtype)}; expected {_name(q.dtype)}, the dtype of q: {name}.to(q.dtype)."
+            )
+        _device(name, x, q)
+
+
+def _check_per_token(name: str, x, q: Tensor) -> None:
+    _tensor(name, x, q, "floating point")
+    if x.dim() not in PER_TOKEN:
+        known = ", ".join(PER_TOKEN.values())
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; expected one of {known}.")
+    B, T, H, D = q.shape
+    want = {1: (H,), 2: (H, D), 3: (B, T, H), 4: (B, T, H, D)}[x.dim()]
+    if x.dim() == 4 and x.shape == (B, T, H, 1) and D != 1:
+        raise ValueError(
+            f"{name} has shape {tuple(x.shape)}; expected {want} = [B, T, H, D], or {want[:3]} = [B, T, H] "
+            f"for one number per head: {name}.squeeze(-1)."
+        )
+    _shape(name, x, want, PER_TOKEN[x.dim()])
+
+
+def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
+    T = q.shape[1]
+    _tensor("cu_seqlens", cu_seqlens, q, "int32 or int64")
+    if cu_seqlens.dim() != 1 or len(cu_seqlens) < 2:
+        raise ValueError(
+            f"cu_seqlens has shape {tuple(cu_seqlens.shape)}; expected one dimension, [sequences + 1]: "
+            "the starts of the packed sequences, and the end of the last."
+        )
+    if q.shape[0] != 1:
+        raise ValueError(
+            f"cu_seqlens packs sequences into one row, but q has batch size {q.shape[0]}; expected 1: "
+            "lay the sequences end to end, [1, total tokens, H, D]."
+        )
+    if not _can_read(cu_seqlens):
+        return
+    borders = cu_seqlens.tolist()
+    if borders[0] != 0 or borders[-1] != T:
+        raise ValueError(
+            f"cu_seqlens runs from {borders[0]} to {borders[-1]}; expected 0 to {T}, the number of tokens: "
+            "it is the cumulative sum of the lengths with a 0 in front."
+        )
+    for left, right in itertools.pairwise(borders):
+        if left > right:
+            raise ValueError(f"cu_seqlens falls from {left} to {right}; expected it never to fall: sort it.")
+
+
+def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
+    T = q.shape[1]
+    _tensor("orders", orders, q, "int32 or int64")
+    if orders.dim() not in (1, 2) or orders.shape[-1] != T:
+        raise ValueError(
+            f"orders has shape {tuple(orders.shape)}; expected ({T},) = [T] for one order "
+            f"or (N, {T}) = [N, T] for several."
+        )
+    if orders.shape[0] == 0 and T > 0:
+        raise ValueError("orders has no order in it; expected at least one: leave it out for the tokens as they come.")
+    if not _can_read(orders):
+        return
+    rows = orders.reshape(-1, T).long()
+    wrong = (rows.sort(-1).values != torch.arange(T, device=rows.device)).any(-1)
+    if wrong.any():
+        raise ValueError(
+            f"orders[{int(wrong.nonzero()[0])}] is not a permutation; expected every token 0 to {T - 1} exactly once."
+        )
+    if cu_seqlens is not None:
+        sequence = torch.searchsorted(cu_seqlens.long(), torch.arange(T, device=rows.device), right=True)
+        strays = (sequence[rows] != sequence).nonzero()
+        if len(strays):
+            order, place = strays[0].tolist()
+            raise ValueError(
+                f"orders[{order}] puts token {int(rows[order, place])} at place {place}, in another packed sequence; "
+                "expected an order to permute the tokens of each sequence among themselves."
+            )
+
+
+def _check_values(name: str, x: Tensor, fine: Tensor, want: str) -> None:
+    if _can_read(x) and not fine.all():
+        where = (~fine).nonzero()[0].tolist()
+        value = x[tuple(where)].item()
+        raise ValueError(f"{name} is {value:g} at {where}; expected values {want}.")
+
+
+def _can_read(x: Tensor) -> bool:
+    """Whether values can be looked at: not while a graph is being traced or captured."""
+    if torch.compiler.is_compiling() or x.is_meta:
+        return False
+    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+KINDS = {
+    "floating point": lambda dtype: dtype.is_floating_point,
+    "bool": lambda dtype: dtype == torch.bool,
+    "int32 or int64": lambda dtype: dtype in (torch.int32, torch.int64),
+}
+
+
+def _tensor(name: str, x: object, q: Tensor, kind: str, *, remedy: str = "") -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__}; expected a {kind} tensor: torch.as_tensor({name}).")
+    if not KINDS[kind](x.dtype):
+        raise TypeError(f"{name} has dtype {_name(x.dtype)}; expected {kind}{': ' + remedy if remedy else ''}.")
+    _device(name, x, q)
+
+
+def _device(name: str, x: Tensor, q: Tensor) -> None:
+    if x.device != q.device:
+        raise ValueError(f"{name} is on {x.device}; expected {q.device}, the device of q: {name}.to(q.device).")
+
+
+def _shape(name: str, x: Tensor, want: Iterable[int], letters: str) -> None:
+    got, want = tuple(x.shape), tuple(want)
+    if got == want:
+        return
+    swapped = len(got) >= 3 and (got[0], got[2], got[1], *got[3:]) == want
+    flipped = len(got) == 2 and got[::-1] == want
+    remedy = ": transpose it" if swapped or flipped else ""
+    raise ValueError(f"{name} has shape {got}; expected {want} = {letters}{remedy}.")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,78 @@
+"""Input gates in log space: exp(log_gain) may be far outside a float's range, the output is not.
+
+Scale token i's row of P by exp(-p_i), with p_i = max_j (log m_ij + log_gain_j), the largest exponent
+that reaches it. Along a walk the p_i telescope, so this is the same operator with other numbers:
+
+    f'_t = f_t + p_t - p_(t+1)     b'_t = b_t + p_t - p_(t-1)     k'_j = exp(log_gain_j - p_j) k_j
+
+All three exponents are <= 0 by the definition of p (docs/maths.md), so kernels need not know of gains.
+The result does not depend on p: it is a constant to autograd.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lion.ops.blocks import into_blocks, out_of_blocks
+from lion.ops.torch_scores import arriving, leaving, segment_sums
+
+BLOCK = 64
+
+
+class Gained(NamedTuple):
+    key_factor: Tensor  # [B, T, H, 1]
+    f: Tensor
+    b: Tensor
+    log_scale: Tensor  # [B, T, H, 1]: num and den come out times exp(-log_scale)
+
+
+def stabilise(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) -> Gained:
+    """log_gain [B, T, H, 1]; f, b [B or 1, T or 1, H or 1, D or 1]"""
+    p = _largest_exponent(log_gain.detach(), f.detach(), b.detach(), direction)
+    forward = F.pad(p[:, :-1] - p[:, 1:], (0, 0, 0, 0, 0, 1))  # the last token has nowhere to go
+    backward = F.pad(p[:, 1:] - p[:, :-1], (0, 0, 0, 0, 1, 0))
+    return Gained(
+        key_factor=(log_gain - p).exp(),
+        # The minimum is exact but for rounding, and for tokens that nothing reaches.
+        f=f + torch.minimum(forward, -f.detach()),
+        b=b + torch.minimum(backward, -b.detach()),
+        log_scale=p,
+    )
+
+
+def stabilise_together(log_gain: Tensor, f: Tensor, b: Tensor) -> Gained:
+    """The same where there is no decay and every token reaches every token: one p for all."""
+    p = log_gain.detach().amax(1, keepdim=True) if log_gain.shape[1] else log_gain.detach()
+    p = torch.where(p.isneginf(), 0, p)
+    return Gained((log_gain - p).exp(), f, b, p.expand(log_gain.shape))
+
+
+def _largest_exponent(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) -> Tensor:
+    """p [B, T, H, 1]. Of a diagonal decay the slowest channel counts: its bound holds for all."""
+    start = log_gain.transpose(1, 2)
+    f, b = (x.amax(-1, keepdim=True).transpose(1, 2).expand(start.shape) for x in (f, b))
+    p = start
+    if direction != "backward":
+        p = torch.maximum(p, _best_walk(start, f))
+    if direction != "forward":
+        p = torch.maximum(p, _best_walk(start.flip(2), b.flip(2)).flip(2))
+    return torch.where(p.isneginf(), 0, p).transpose(1, 2)
+
+
+def _best_walk(start: Tensor, cost: Tensor, depth: int = 0) -> Tensor:
+    """a_t = max(start_t, a_(t-1) + cost_(t-1)) over the T of [..., T, 1], by blocks."""
+    T = start.shape[-2]
+    if depth == 1 if torch.compiler.is_exporting() else T <= BLOCK:
+        reach = torch.ones(T, T, dtype=torch.bool, device=start.device).tril()
+        ways = segment_sums(cost, backward=False) + start.transpose(-1, -2)
+        return torch.where(reach, ways, -torch.inf).amax(-1, keepdim=True) if T else start
+
+    start, cost = into_blocks(start, BLOCK, fill=-torch.inf), into_blocks(cost, BLOCK)
+    within = _best_walk(start, cost, depth=1)
+    leaves, total = (start + leaving(cost, backward=False)).amax(-2), cost.sum(-2)
+    # A walk that leaves block m crosses m+1 whole before it can leave that: the cost is the target's.
+    left = _best_walk(leaves, F.pad(total[..., 1:, :], (0, 0, 0, 1)), depth + 1)
+    entering = F.pad(left[..., :-1, :], (0, 0, 1, 0), value=-torch.inf).unsqueeze(-2)
+    return out_of_blocks(torch.maximum(within, entering + arriving(cost, backward=False)), T)

@@ -1,0 +1,89 @@
+"""The definition of the operator, written as plainly as possible. Every kernel is judged by it.
+
+It imports torch and nothing of ours, works in float64, one batch row, head and sequence at a time,
+and takes T^2 D time and memory. Gradients are autograd's.
+"""
+
+import itertools
+
+import torch
+from torch import Tensor
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None = None,
+    *,
+    log_gain: Tensor | None = None,
+    self_weight: Tensor | float | None = None,
+    norm: str = "sum",
+    direction: str = "both",
+    mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    orders: Tensor | None = None,
+) -> Tensor:
+    B, T, H, D = q.shape
+    V = v.shape[-1]
+    q, k, v = q.double(), k.double(), v.double()
+    log_decay = _every_token(0.0 if log_decay is None else log_decay, (B, T, H, D))
+    self_weight = _every_token(1.0 if self_weight is None else self_weight, (B, T, H, D))
+    log_gain = torch.zeros(B, T, H).double() if log_gain is None else log_gain.double()
+    borders = [0, T] if cu_seqlens is None else cu_seqlens.tolist()
+    orders = torch.arange(T)[None] if orders is None else orders.reshape(-1, T)
+
+    rows = []
+    for batch in range(B):
+        heads = []
+        for head in range(H):
+            num, den = torch.zeros(T, V).double(), torch.zeros(T).double()
+            for order in orders.tolist():
+                for first, last in itertools.pairwise(borders):
+                    walk = [t for t in order[first:last] if mask is None or mask[batch, t]]
+                    at = (batch, torch.tensor(walk, dtype=torch.long), head)
+                    token = [x[at] for x in (q, k, v, log_decay, log_gain, self_weight)]
+                    walk_num, walk_den = _one_sequence(*token, norm=norm, direction=direction)
+                    num = num.index_add(0, at[1], walk_num)
+                    den = den.index_add(0, at[1], walk_den)
+            present = torch.ones(T).bool() if mask is None else mask[batch]
+            den = torch.where(present, den, 1.0)
+            if norm == "max":
+                den = den.abs().clamp(min=1)
+            heads.append(num if norm == "none" else num / den[:, None])
+        rows.append(torch.stack(heads, 1))
+    return torch.stack(rows) if rows else torch.zeros(B, T, H, V).double()
+
+
+def _every_token(x: Tensor | float, shape: tuple[int, int, int, int]) -> Tensor:
+    """A number, [H], [H, D], [B, T, H] or [B, T, H, D], given out to [B, T, H, D]."""
+    x = torch.as_tensor(x).double()
+    if x.dim() in (1, 3):
+        x = x[..., None]
+    return x.expand(shape)
+
+
+def _one_sequence(q, k, v, log_decay, log_gain, self_weight, *, norm, direction):
+    """num [T, V] and den [T] of one head of one sequence."""
+    T, D = q.shape
+    m = torch.zeros(T, T, D).double()  # m[i, j]: the decay on the way from j to i
+    reached = torch.zeros(T, T).double()
+    rows = []
+    for i in range(T):
+        # Leaving token t costs log_decay[t]. From j < i that is tokens j .. i-1; from j > i, tokens i+1 .. j.
+        before = log_decay[:i].flip(0).cumsum(0).flip(0).exp()
+        after = log_decay[i + 1 :].cumsum(0).exp()
+        reached[i] = 1
+        if direction == "forward":
+            after = torch.zeros_like(after)
+            reached[i, i + 1 :] = 0
+        if direction == "backward":
+            before = torch.zeros_like(before)
+            reached[i, :i] = 0
+        rows.append(torch.cat([before, self_weight[i : i + 1], after]))
+    if rows:
+        m = torch.stack(rows)
+    keys = log_gain.exp()[:, None] * k
+    P = torch.einsum("id,ijd,jd->ij", q, m, keys)
+    den = (q @ keys.T * reached).sum(1) if norm == "unmasked" else P.sum(1)
+    return P @ v, den

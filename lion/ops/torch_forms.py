@@ -1,0 +1,95 @@
+"""The forms `full`, `chunk` and `rnn` in plain PyTorch. Their equations are in docs/maths.md."""
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from lion.ops.options import Options
+from lion.ops.torch_scores import arriving, decayed_scores, decayed_scores_grad, leaving, walks
+
+ROWS = 128  # of one block of the `chunk` form
+
+
+class _DecayedScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, f, b, direction, include_self):
+        ctx.save_for_backward(q, k, f, b)
+        ctx.flags = direction, include_self
+        return decayed_scores(q, k, f, b, direction, include_self)
+
+    @staticmethod
+    def backward(ctx, grad):
+        q, k, f, b = ctx.saved_tensors
+        dq, dk, df, db, _ = decayed_scores_grad(q, k, f, b, grad, *ctx.flags)
+        return dq, dk, df.sum_to_size(f.shape), db.sum_to_size(b.shape), None, None
+
+
+def _head_first(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    """[B, H, T, .] in the accumulation dtype, the costs given out to every token."""
+    T = q.shape[1]
+    f, b = (x.expand(-1, T, -1, -1) if x.shape[1] == 1 else x for x in (f, b))
+    return tuple(x.transpose(1, 2).to(f.dtype) for x in (q, k, v, f, b))
+
+
+def _tokens_first(num: Tensor, den: Tensor, with_den: bool) -> tuple[Tensor, Tensor | None]:
+    return num.transpose(1, 2), den.transpose(1, 2) if with_den else None
+
+
+def full(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
+    """The whole T x T matrix at once."""
+    q, k, v, f, b = _head_first(q, k, v, f, b)
+    scores = _DecayedScores.apply(q, k, f, b, options.direction, options.include_self)
+    return _tokens_first(scores @ v, scores.sum(-1, keepdim=True), options.with_den)
+
+
+def chunk(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
+    """The paper's Theorem 3.2: rows of blocks, one after the other, no state between them."""
+    q, k, v, f, b = _head_first(q, k, v, f, b)
+    T, rows = q.shape[2], options.chunk_size or ROWS
+    training = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, f, b))
+    blocks = []
+    for start in range(0, max(T, 1), rows):
+        args = (q, k, v, f, b, slice(start, min(start + rows, T)), options)
+        # Recompute a row's scores in the backward pass, or all of them together are T x T again.
+        block = checkpoint(_row_block, *args, use_reentrant=False) if training else _row_block(*args)
+        blocks.append(block)
+    num, den = (torch.cat(x, dim=2) for x in zip(*blocks, strict=True))
+    return _tokens_first(num, den, options.with_den)
+
+
+def _row_block(q, k, v, f, b, rows, options):
+    inside = [x[:, :, rows] for x in (q, k, f, b)]
+    scores = _DecayedScores.apply(*inside, options.direction, options.include_self)
+    num, den = scores @ v[:, :, rows], scores.sum(-1, keepdim=True)
+    for backward, cost in walks(options.direction, f, b):
+        outside = slice(rows.stop, None) if backward else slice(0, rows.start)
+        # Measured from the block's border both factors of the decay are <= 1.
+        queries = q[:, :, rows] * arriving(cost[:, :, rows], backward=backward).exp()
+        keys = k[:, :, outside] * leaving(cost[:, :, outside], backward=backward).exp()
+        scores = queries @ keys.transpose(-1, -2)
+        num = num + scores @ v[:, :, outside]
+        den = den + scores.sum(-1, keepdim=True)
+    return num, den
+
+
+def rnn(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
+    """Two recurrences, token by token: the state a token meets is what arrives from the others."""
+    q, k, v, f, b = _head_first(q, k, v, f, b)
+    if options.with_den:
+        v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
+    out = (q * k).sum(-1, keepdim=True) * v if options.include_self else torch.zeros_like(v)
+    for backward, cost in walks(options.direction, f, b):
+        out = out + _recurrence(q, k, v, cost.exp(), backward)
+    width = v.shape[-1] - options.with_den
+    return _tokens_first(out[..., :width], out[..., width:], options.with_den)
+
+
+def _recurrence(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, backward: bool) -> Tensor:
+    B, H, T, D = q.shape
+    state = v.new_zeros(B, H, D, v.shape[-1])
+    met = []
+    for t in reversed(range(T)) if backward else range(T):
+        met.append((q[:, :, t, None] @ state).squeeze(2))
+        added = k[:, :, t, :, None] * v[:, :, t, None, :]
+        state = decay[:, :, t, :, None] * (state + added)
+    return torch.stack(met[::-1] if backward else met, 2) if met else torch.zeros_like(v)

@@ -1,0 +1,273 @@
+"""The `scan` form in plain PyTorch: chunks, with both walks' states carried between them.
+
+Inside a chunk the scores are a small dense block; whatever crosses a chunk's border goes through a
+state of D x V numbers per head and direction. Time and memory are linear in T, and the backward pass
+recomputes what it needs from q, k, v and the decays (docs/maths.md derives both).
+
+Chunks are handled a slab at a time: first the states at the slabs' borders, then each slab by itself,
+all its chunks in one set of matrix products. Slabs keep the temporaries in the cache, which on a CPU
+is most of the speed. In a graph made by torch.export there is one slab: no loop over the sequence.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lion.ops.blocks import into_blocks, out_of_blocks
+from lion.ops.options import Options
+from lion.ops.torch_scores import (
+    arriving,
+    arriving_grad,
+    decay_mask,
+    decayed_scores,
+    decayed_scores_grad,
+    leaving,
+    leaving_grad,
+    walks,
+)
+
+CHUNK = 64
+GROUP = 32  # states carried by one dense mask; more of them go by groups
+SLAB_ELEMENTS = 1 << 19  # of one slab's scores: 2 MiB in float32
+
+
+def scan(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
+    run = _forward if torch.compiler.is_exporting() else scan_op
+    num, den = run(q, k, v, f, b, *options)
+    return num, den if options.with_den else None
+
+
+def one_state(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
+    """`scan` without decay: where every token sees every token, all of them see the same one state."""
+    if options.direction != "both" or not options.include_self:
+        return scan(q, k, v, f, b, options)
+    q, k, v = (x.to(f.dtype) for x in (q, k, v))
+    num = torch.einsum("bthd,bhdv->bthv", q, torch.einsum("bthd,bthv->bhdv", k, v))
+    return num, (q * k.sum(1, keepdim=True)).sum(-1, keepdim=True) if options.with_den else None
+
+
+# An operator of its own, so that torch.compile takes it as it is: sizes stay dynamic, numbers the same.
+@torch.library.custom_op("lion::scan", mutates_args=())
+def scan_op(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    f: Tensor,
+    b: Tensor,
+    direction: str,
+    include_self: bool,
+    with_den: bool,
+    chunk_size: int | None,
+) -> tuple[Tensor, Tensor]:
+    return _forward(q, k, v, f, b, direction, include_self, with_den, chunk_size)
+
+
+@torch.library.custom_op("lion::scan_backward", mutates_args=())
+def scan_backward_op(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    f: Tensor,
+    b: Tensor,
+    dnum: Tensor,
+    dden: Tensor,
+    direction: str,
+    include_self: bool,
+    with_den: bool,
+    chunk_size: int | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return _backward(q, k, v, f, b, dnum, dden, Options(direction, include_self, with_den, chunk_size))
+
+
+@scan_op.register_fake
+def _(q, k, v, f, b, direction, include_self, with_den, chunk_size):
+    return q.new_empty(v.shape, dtype=f.dtype), q.new_empty((*v.shape[:-1], int(with_den)), dtype=f.dtype)
+
+
+@scan_backward_op.register_fake
+def _(q, k, v, f, b, dnum, dden, direction, include_self, with_den, chunk_size):
+    return tuple(x.new_empty(x.shape) for x in (q, k, v, f, b))
+
+
+def _save(ctx, inputs, output):
+    *tensors, direction, include_self, with_den, chunk_size = inputs
+    ctx.save_for_backward(*tensors)
+    ctx.options = Options(direction, include_self, with_den, chunk_size)
+
+
+def _differentiate(ctx, dnum, dden):
+    grads = scan_backward_op(*ctx.saved_tensors, dnum, dden, *ctx.options)
+    return *grads, *(None for _ in ctx.options)
+
+
+scan_op.register_autograd(_differentiate, setup_context=_save)
+
+
+def _forward(q, k, v, f, b, *options):
+    options = Options(*options)
+    slabs = _slabs(q, options.chunk_size)
+    values = _values(v, options)
+    outputs = [x.new_empty(x.shape, dtype=f.dtype) for x in values]
+    entering = [_border_states(slabs, (k,), values, cost, back) for back, cost in walks(options.direction, f, b)]
+
+    for index, slab in enumerate(slabs):
+        cq, ck, cv = (slab.cut(f.dtype, *x) for x in ((q,), (k,), values))
+        cf, cb = slab.cut_cost(f), slab.cut_cost(b)
+        out = decayed_scores(cq, ck, cf, cb, options.direction, options.include_self) @ cv
+        for (backward, cost), initial in zip(walks(options.direction, cf, cb), entering, strict=True):
+            added = (ck * leaving(cost, backward=backward).exp()).transpose(-1, -2) @ cv
+            states = _states(added, cost.sum(-2), initial[index], backward=backward)
+            out += (cq * arriving(cost, backward=backward).exp()) @ states
+        slab.paste(out, *outputs)
+    num, *den = outputs
+    return num, den[0] if den else num.new_empty(*num.shape[:-1], 0)
+
+
+def _backward(q, k, v, f, b, dnum, dden, options):
+    slabs = _slabs(q, options.chunk_size)
+    values = _values(v, options)
+    dvalues = (dnum, dden) if options.with_den else (dnum,)
+    dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
+    df, db = (x.new_empty(q.shape[:-1] + x.shape[-1:]) for x in (f, b))  # summed over broadcast dims below
+    both = walks(options.direction, f, b)
+    entering = [_border_states(slabs, (k,), values, cost, backward) for backward, cost in both]
+    dentering = [_border_states(slabs, (q,), dvalues, cost, backward, adjoint=True) for backward, cost in both]
+
+    for index, slab in enumerate(slabs):
+        cq, ck, cv, dout = (slab.cut(f.dtype, *x) for x in ((q,), (k,), values, dvalues))
+        cf, cb = slab.cut_cost(f), slab.cut_cost(b)
+        dscores = dout @ cv.transpose(-1, -2)
+        flags = options.direction, options.include_self
+        cdq, cdk, cdf, cdb, scores = decayed_scores_grad(cq, ck, cf, cb, dscores, *flags)
+        cdv = scores.transpose(-1, -2) @ dout
+        per_walk = zip(walks(options.direction, cf, cb), entering, dentering, strict=True)
+        for (backward, cost), initial, dinitial in per_walk:
+            total = cost.sum(-2)
+            to_query = arriving(cost, backward=backward).exp()
+            to_key = leaving(cost, backward=backward).exp()
+            queries, keys = cq * to_query, ck * to_key
+            states = _states(keys.transpose(-1, -2) @ cv, total, initial[index], backward=backward)
+            # The transpose of carrying one way is carrying the other way.
+            dadded = _states(queries.transpose(-1, -2) @ dout, total, dinitial[index], backward=not backward)
+            dqueries = dout @ states.transpose(-1, -2)
+            dkeys = cv @ dadded.transpose(-1, -2)
+            cdq += dqueries * to_query
+            cdk += dkeys * to_key
+            cdv += keys @ dadded
+            # A decay inside the chunk is paid by walks that end in it, that start in it, and that cross it.
+            dcost = cdb if backward else cdf
+            dcost += arriving_grad(_per_cost(dqueries * queries, cost), backward=backward)
+            dcost += leaving_grad(_per_cost(dkeys * keys, cost), backward=backward)
+            dcost += _per_cost((states * dadded).sum(-1), total).mul(total.exp()).unsqueeze(-2)
+        for chunked, whole in ((cdq, dq), (cdk, dk), (cdv, dv), (cdf, df), (cdb, db)):
+            slab.paste(chunked, whole)
+    return dq, dk, dv, df.sum_to_size(f.shape), db.sum_to_size(b.shape)
+
+
+def _per_cost(x: Tensor, cost: Tensor) -> Tensor:
+    """Sum over the channels that share one scalar decay."""
+    return x.sum(-1, keepdim=True) if cost.shape[-1] == 1 else x
+
+
+def _values(v: Tensor, options: Options) -> tuple[Tensor, ...]:
+    """The columns that P multiplies: v and, for the denominator, a column of ones."""
+    return (v, v.new_ones(()).expand(*v.shape[:-1], 1)) if options.with_den else (v,)
+
+
+def _border_states(
+    slabs: "list[Slab]",
+    rows: Sequence[Tensor],
+    columns: Sequence[Tensor],
+    cost: Tensor,
+    backward: bool,
+    *,
+    adjoint: bool = False,
+) -> list[Tensor]:
+    """The state with which a walk enters each slab; with `adjoint`, of the gradient's walk, which goes
+    the other way and meets the queries at the decay with which the state arrived at them."""
+    B, _, H, _ = rows[0].shape
+    channels, width = (sum(x.shape[-1] for x in part) for part in (rows, columns))
+    states = [cost.new_zeros(B, H, channels, width)]
+    leftwards = backward != adjoint
+    decayed = arriving if adjoint else leaving
+    for slab in reversed(slabs[1:]) if leftwards else slabs[:-1]:
+        row, column = (slab.cut(cost.dtype, *x).flatten(2, 3) for x in (rows, columns))
+        price = slab.cut_cost(cost).expand(-1, -1, row.shape[2] // slab.chunk, -1, -1).flatten(2, 3)
+        added = (row * decayed(price, backward=backward).exp()).transpose(-1, -2) @ column
+        states.append(added.addcmul_(states[-1], price.sum(-2).exp().unsqueeze(-1)))
+    return states[::-1] if leftwards else states
+
+
+def _states(added: Tensor, total: Tensor, initial: Tensor, *, backward: bool) -> Tensor:
+    """The state that enters each chunk, [B, H, n, D, V].
+
+    added [B, H, n, D, V] is what each chunk adds, total [B, H, n or 1, E] the log decay across it, and
+    initial [B, H, D, V] enters the first.
+    """
+    n, D, V = added.shape[-3:]
+    total = total.expand(-1, -1, n, -1)
+    if total.shape[-1] == 1:
+        return _carry(added.flatten(-2), total, initial.flatten(-2), backward=backward)[0].unflatten(-1, (D, V))
+    # Every channel of a diagonal decay is a scalar decay of its own.
+    by_channel = total.transpose(-1, -2).unsqueeze(-1)
+    return _carry(added.transpose(-2, -3), by_channel, initial, backward=backward)[0].transpose(-2, -3)
+
+
+def _carry(added: Tensor, total: Tensor, initial: Tensor, *, backward: bool, depth: int = 0) -> tuple[Tensor, Tensor]:
+    """What enters each of n places, [..., n, W], and what leaves the last, [..., W]."""
+    n = added.shape[-2]
+    # A graph exported for all lengths cannot ask for this one: it groups once, (T / 2048)^2 D V remains.
+    if depth == 1 if torch.compiler.is_exporting() else n <= GROUP:
+        initial = initial.unsqueeze(-2)
+        if backward:
+            cost = F.pad(total, (0, 0, 1, 0))
+            out = decay_mask(cost, cost, "backward", include_self=True) @ torch.cat([added, initial], -2)
+            return out[..., 1:, :], out[..., 0, :]
+        cost = F.pad(total, (0, 0, 0, 1))
+        out = decay_mask(cost, cost, "forward", include_self=True) @ torch.cat([initial, added], -2)
+        return out[..., :-1, :], out[..., -1, :]
+
+    added, total = into_blocks(added, GROUP), into_blocks(total, GROUP)
+    within, leaves = _carry(added, total, torch.zeros_like(added[..., 0, :]), backward=backward, depth=1)
+    between, last = _carry(leaves, total.sum(-2), initial, backward=backward, depth=depth + 1)
+    states = within + arriving(total, backward=backward).exp() * between.unsqueeze(-2)
+    return out_of_blocks(states, n), last
+
+
+class Slab(NamedTuple):
+    start: int
+    stop: int
+    chunk: int
+
+    def cut(self, dtype: torch.dtype, *parts: Tensor) -> Tensor:
+        """[B, T, H, .] of each part -> [B, H, n, C, sum of .], the last chunk filled up with zeros."""
+        tokens = [x[:, self.start : self.stop] for x in parts]
+        return into_blocks(torch.cat(tokens, -1).to(dtype).transpose(1, 2), self.chunk)
+
+    def cut_cost(self, cost: Tensor) -> Tensor:
+        """As `cut`; a cost that is the same for every token stays broadcast over the chunks."""
+        if cost.shape[1] == 1:
+            return cost.transpose(1, 2).unsqueeze(2).expand(-1, -1, -1, self.chunk, -1)
+        return self.cut(cost.dtype, cost)
+
+    def paste(self, chunked: Tensor, *parts: Tensor) -> None:
+        """The way back: write the columns of [B, H, n, C, .] into the tensors [B, T, H, .]."""
+        tokens = out_of_blocks(chunked, self.stop - self.start).transpose(1, 2)
+        column = 0
+        for x in parts:
+            x[:, self.start : self.stop] = tokens[..., column : column + x.shape[-1]]
+            column += x.shape[-1]
+
+
+def _slabs(q: Tensor, chunk_size: int | None) -> list[Slab]:
+    B, T, H, _ = q.shape
+    if torch.compiler.is_exporting():
+        return [Slab(0, T, chunk_size or CHUNK)]
+    # Chunks that fill T: 197 tokens are 4 chunks of 50, not 3 of 64 and one of 5.
+    chunk = chunk_size or (math.ceil(T / math.ceil(T / CHUNK)) if T else CHUNK)
+    size = chunk * max(1, min(GROUP, SLAB_ELEMENTS // max(1, B * H * chunk * chunk)))
+    return [Slab(start, min(start + size, T), chunk) for start in range(0, max(T, 1), size)]

@@ -1,0 +1,189 @@
+"""The block of decayed scores P_ij = q_i . (m_ij * k_j), and its gradient.
+
+`full` is one block as long as the sequence, `chunk` is rows of blocks, `scan` is the blocks on the
+diagonal. Sums of log decays are only ever accumulated outwards from the point they start at, never
+formed as the difference of two running sums: nothing cancels, and -inf needs no special case.
+
+Shapes: q, k [..., C, D]; costs f, b [..., C, E] with E = 1 (scalar decay) or D (diagonal decay).
+f[t] is the log decay of leaving token t forwards, b[t] of leaving it backwards (docs/maths.md).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def walks(direction: str, f: Tensor, b: Tensor) -> list[tuple[bool, Tensor]]:
+    """The walks along the sequence that a direction has: (backward, the costs it pays)."""
+    return {"both": [(False, f), (True, b)], "forward": [(False, f)], "backward": [(True, b)]}[direction]
+
+
+def running_sum(x: Tensor, *, reverse: bool = False, exclusive: bool = False) -> Tensor:
+    """Cumulative sum over dim -2. Its transpose is the same sum with `reverse` flipped."""
+    if exclusive:  # shift before summing: subtracting x afterwards would give inf - inf
+        x = F.pad(x[..., 1:, :], (0, 0, 0, 1)) if reverse else F.pad(x[..., :-1, :], (0, 0, 1, 0))
+    return x.flip(-2).cumsum(-2).flip(-2) if reverse else x.cumsum(-2)
+
+
+def arriving(cost: Tensor, *, backward: bool) -> Tensor:
+    """Log decay from the first token of the block that a walk meets to token i."""
+    return running_sum(cost, reverse=backward, exclusive=True)
+
+
+def leaving(cost: Tensor, *, backward: bool) -> Tensor:
+    """Log decay from token j until the walk has left the block."""
+    return running_sum(cost, reverse=not backward)
+
+
+def arriving_grad(grad: Tensor, *, backward: bool) -> Tensor:
+    return running_sum(grad, reverse=not backward, exclusive=True)
+
+
+def leaving_grad(grad: Tensor, *, backward: bool) -> Tensor:
+    return running_sum(grad, reverse=backward)
+
+
+def keep_reachable(scores: Tensor, direction: str, include_self: bool) -> Tensor:
+    """Zero, in place, what the direction does not reach (and the diagonal without `include_self`)."""
+    offset = 0 if include_self else 1
+    if direction == "forward":
+        return scores.tril_(-offset)
+    if direction == "backward":
+        return scores.triu_(offset)
+    if not include_self:
+        scores.diagonal(dim1=-2, dim2=-1).zero_()
+    return scores
+
+
+def segment_sums(cost: Tensor, *, backward: bool) -> Tensor:
+    """[..., C, 1] -> [..., C, C]: the log decay from j to i along one direction, 0 off its triangle."""
+    size = cost.shape[-2]
+    triangle = torch.ones(size, size, dtype=torch.bool, device=cost.device)
+    if backward:  # i < j: leave tokens i+1 .. j
+        steps = torch.where(triangle.triu(1), cost.transpose(-1, -2), 0)
+        return steps.cumsum(-1)
+    steps = torch.where(triangle.tril(-1), F.pad(cost[..., :-1, :], (0, 0, 1, 0)), 0)
+    return steps.cumsum(-2)  # i > j: leave tokens j .. i-1
+
+
+def decay_mask(f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
+    """The mask m_ij of scalar decay, [..., C, C]."""
+    log_masks = [segment_sums(cost, backward=backward) for backward, cost in walks(direction, f, b)]
+    return keep_reachable(sum(log_masks[1:], log_masks[0]).exp_(), direction, include_self)
+
+
+def decayed_scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
+    if f.shape[-1] == 1:
+        return (q @ k.transpose(-1, -2)).mul_(decay_mask(f, b, direction, include_self))
+    lead = q.shape[:-2]
+    q, k, f, b = (_one_batch(x, lead) for x in (q, k, f, b))
+    return _diagonal_scores(q, k, f, b, direction, include_self).unflatten(0, lead)
+
+
+def decayed_scores_grad(
+    q: Tensor, k: Tensor, f: Tensor, b: Tensor, grad: Tensor, direction: str, include_self: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, f, b; and the scores themselves, which every caller needs too."""
+    if f.shape[-1] == 1:
+        return _scalar_scores_grad(q, k, f, b, grad, direction, include_self)
+    lead = q.shape[:-2]
+    q, k, f, b, grad = (_one_batch(x, lead) for x in (q, k, f, b, grad))
+    grads = _diagonal_scores_grad(q, k, f, b, grad, direction, include_self)
+    dq, dk, df, db, scores = (x.unflatten(0, lead) for x in grads)
+    return dq, dk, df, db, scores
+
+
+def _one_batch(x: Tensor, lead: torch.Size) -> Tensor:
+    """One leading dimension: with symbolic sizes, every further one multiplies the time to compile."""
+    return x.expand(*lead, -1, -1).flatten(0, -3)
+
+
+def _scalar_scores_grad(q, k, f, b, grad, direction, include_self):
+    mask = decay_mask(f, b, direction, include_self)
+    masked_grad = mask * grad
+    dq = masked_grad @ k
+    dk = masked_grad.transpose(-1, -2) @ q
+    raw = q @ k.transpose(-1, -2)
+    weight = masked_grad.mul_(raw)  # P_ij dP_ij
+    # The cost of leaving t is paid by every walk j <= t < i: the columns up to t less the rows up to t.
+    lower = weight.tril(-1)
+    upper = weight.triu_(1)
+    df = (lower.sum(-2) - lower.sum(-1)).cumsum(-1).unsqueeze(-1)
+    db = (upper.sum(-2) - upper.sum(-1)).flip(-1).cumsum(-1).flip(-1).unsqueeze(-1)
+    return dq, dk, df, db, raw.mul_(mask)
+
+
+# Diagonal decay. Halve the block again and again: every pair (i, j) is parted by exactly one midpoint,
+# and measured from that midpoint the decay factors into one factor for i and one for j, both <= 1.
+# (Measured from the block's start the factors would be q * L and k / L, which overflows.)
+
+
+def _diagonal_scores(q, k, f, b, direction, include_self):
+    """q, k, f, b [..., C, D] -> [..., C, C]"""
+    size = q.shape[-2]
+    if size == 1:
+        own = (q * k).sum(-1, keepdim=True)
+        return own if include_self else torch.zeros_like(own)
+    q, k, f, b = (_halves(x) for x in (q, k, f, b))
+    inner = _diagonal_scores(q, k, f, b, direction, include_self)
+    corners = {}
+    for backward, cost in walks(direction, f, b):
+        queries, keys, _, _ = _from_midpoint(q, k, cost, backward)
+        corners[backward] = queries @ keys.transpose(-1, -2)
+    return _assemble(inner, corners, size)
+
+
+def _diagonal_scores_grad(q, k, f, b, grad, direction, include_self):
+    size = q.shape[-2]
+    if size == 1:
+        own = (q * k).sum(-1, keepdim=True)
+        if not include_self:
+            own, grad = torch.zeros_like(own), torch.zeros_like(grad)
+        return grad * k, grad * q, torch.zeros_like(q), torch.zeros_like(q), own
+    q, k, f, b = (_halves(x) for x in (q, k, f, b))
+    half = q.shape[-2]
+    grad = F.pad(grad, (0, size % 2, 0, size % 2)).unflatten(-1, (2, half)).unflatten(-3, (2, half))
+    inner_grad = torch.stack([grad[..., 0, :, 0, :], grad[..., 1, :, 1, :]])
+    dq, dk, df, db, inner = _diagonal_scores_grad(q, k, f, b, inner_grad, direction, include_self)
+    corners = {}
+    for backward, cost in walks(direction, f, b):
+        here, there = _roles(backward)
+        queries, keys, to_query, to_key = _from_midpoint(q, k, cost, backward)
+        corners[backward] = queries @ keys.transpose(-1, -2)
+        corner_grad = grad[..., here, :, there, :]
+        dqueries = corner_grad @ keys
+        dkeys = corner_grad.transpose(-1, -2) @ queries
+        dq[here] += dqueries * to_query
+        dk[there] += dkeys * to_key
+        dcost = db if backward else df
+        dcost[here] += arriving_grad(dqueries * queries, backward=backward)
+        dcost[there] += leaving_grad(dkeys * keys, backward=backward)
+    whole = (torch.cat([x[0], x[1]], -2)[..., :size, :] for x in (dq, dk, df, db))
+    return *whole, _assemble(inner, corners, size)
+
+
+def _halves(x: Tensor) -> Tensor:
+    """[..., C, E] -> [2, ..., ceil(C / 2), E], an odd block filled up with a zero."""
+    size = x.shape[-2]
+    return F.pad(x, (0, 0, 0, size % 2)).unflatten(-2, (2, (size + 1) // 2)).movedim(-3, 0)
+
+
+def _roles(backward: bool) -> tuple[int, int]:
+    """Which half holds the queries and which the keys: a forward walk ends in the second half."""
+    return (0, 1) if backward else (1, 0)
+
+
+def _from_midpoint(q: Tensor, k: Tensor, cost: Tensor, backward: bool) -> tuple[Tensor, ...]:
+    here, there = _roles(backward)
+    to_query = arriving(cost[here], backward=backward).exp()
+    to_key = leaving(cost[there], backward=backward).exp()
+    return q[here] * to_query, k[there] * to_key, to_query, to_key
+
+
+def _assemble(inner: Tensor, corners: dict[bool, Tensor], size: int) -> Tensor:
+    """inner [2, ..., s, s] on the diagonal, corners [..., s, s] off it -> [..., size, size]"""
+    first, second = inner
+    blank = torch.zeros_like(first)
+    top = torch.cat([first, corners.get(True, blank)], -1)
+    bottom = torch.cat([corners.get(False, blank), second], -1)
+    return torch.cat([top, bottom], -2)[..., :size, :size]
