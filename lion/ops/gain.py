@@ -5,8 +5,9 @@ that reaches it. Along a walk the p_i telescope, so this is the same operator wi
 
     f'_t = f_t + p_t - p_(t+1)     b'_t = b_t + p_t - p_(t-1)     k'_j = exp(log_gain_j - p_j) k_j
 
-All three exponents are <= 0 by the definition of p (docs/maths.md), so kernels need not know of gains.
-The result does not depend on p: it is a constant to autograd.
+All three exponents are <= 0 by the definition of p (docs/maths.md; f' and b' up to rounding, which
+telescopes too), so kernels need not know of gains. The result does not depend on p: to autograd it is
+a constant.
 """
 
 from typing import NamedTuple
@@ -31,13 +32,15 @@ class Gained(NamedTuple):
 def stabilise(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) -> Gained:
     """log_gain [B, T, H, 1]; f, b [B or 1, T or 1, H or 1, D or 1]"""
     p = _largest_exponent(log_gain.detach(), f.detach(), b.detach(), direction)
-    forward = F.pad(p[:, :-1] - p[:, 1:], (0, 0, 0, 0, 0, 1))  # the last token has nowhere to go
-    backward = F.pad(p[:, 1:] - p[:, :-1], (0, 0, 0, 0, 1, 0))
+    reached = ~p.isneginf()
+    p = torch.where(reached, p, 0)
+    # Tokens that nothing reaches have nothing to pass on, so it does not matter what it would cost.
+    ahead = torch.where(reached[:, :-1], p[:, :-1] - p[:, 1:], 0)
+    behind = torch.where(reached[:, 1:], p[:, 1:] - p[:, :-1], 0)
     return Gained(
         key_factor=(log_gain - p).exp(),
-        # The minimum is exact but for rounding, and for tokens that nothing reaches.
-        f=f + torch.minimum(forward, -f.detach()),
-        b=b + torch.minimum(backward, -b.detach()),
+        f=f + F.pad(ahead, (0, 0, 0, 0, 0, 1)),  # the last token has nowhere to go
+        b=b + F.pad(behind, (0, 0, 0, 0, 1, 0)),
         log_scale=p,
     )
 
@@ -58,7 +61,7 @@ def _largest_exponent(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) ->
         p = torch.maximum(p, _best_walk(start, f))
     if direction != "forward":
         p = torch.maximum(p, _best_walk(start.flip(2), b.flip(2)).flip(2))
-    return torch.where(p.isneginf(), 0, p).transpose(1, 2)
+    return p.transpose(1, 2)
 
 
 def _best_walk(start: Tensor, cost: Tensor, depth: int = 0) -> Tensor:

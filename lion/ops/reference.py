@@ -52,7 +52,7 @@ def attention(
                 den = den.abs().clamp(min=1)
             heads.append(num if norm == "none" else num / den[:, None])
         rows.append(torch.stack(heads, 1))
-    return torch.stack(rows) if rows else torch.zeros(B, T, H, V).double()
+    return torch.stack(rows) if rows else v  # of an empty batch, which is as empty as the result
 
 
 def _every_token(x: Tensor | float, shape: tuple[int, int, int, int]) -> Tensor:
@@ -66,14 +66,12 @@ def _every_token(x: Tensor | float, shape: tuple[int, int, int, int]) -> Tensor:
 def _one_sequence(q, k, v, log_decay, log_gain, self_weight, *, norm, direction):
     """num [T, V] and den [T] of one head of one sequence."""
     T, D = q.shape
-    m = torch.zeros(T, T, D).double()  # m[i, j]: the decay on the way from j to i
-    reached = torch.zeros(T, T).double()
+    reached = torch.ones(T, T).double()
     rows = []
     for i in range(T):
         # Leaving token t costs log_decay[t]. From j < i that is tokens j .. i-1; from j > i, tokens i+1 .. j.
         before = log_decay[:i].flip(0).cumsum(0).flip(0).exp()
         after = log_decay[i + 1 :].cumsum(0).exp()
-        reached[i] = 1
         if direction == "forward":
             after = torch.zeros_like(after)
             reached[i, i + 1 :] = 0
@@ -81,8 +79,7 @@ def _one_sequence(q, k, v, log_decay, log_gain, self_weight, *, norm, direction)
             before = torch.zeros_like(before)
             reached[i, :i] = 0
         rows.append(torch.cat([before, self_weight[i : i + 1], after]))
-    if rows:
-        m = torch.stack(rows)
+    m = torch.stack(rows) if rows else torch.zeros(0, 0, D).double()  # m[i, j]: the decay from j to i
     keys = log_gain.exp()[:, None] * k
     P = torch.einsum("id,ijd,jd->ij", q, m, keys)
     den = (q @ keys.T * reached).sum(1) if norm == "unmasked" else P.sum(1)

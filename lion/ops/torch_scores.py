@@ -105,11 +105,11 @@ def _scalar_scores_grad(q, k, f, b, grad, direction, include_self):
     dk = masked_grad.transpose(-1, -2) @ q
     raw = q @ k.transpose(-1, -2)
     weight = masked_grad.mul_(raw)  # P_ij dP_ij
-    # The cost of leaving t is paid by every walk j <= t < i: the columns up to t less the rows up to t.
-    lower = weight.tril(-1)
-    upper = weight.triu_(1)
-    df = (lower.sum(-2) - lower.sum(-1)).cumsum(-1).unsqueeze(-1)
-    db = (upper.sum(-2) - upper.sum(-1)).flip(-1).cumsum(-1).flip(-1).unsqueeze(-1)
+    # Leaving t forwards is paid by every walk from j <= t to i > t, and by no other: sum over just those.
+    df = weight.tril(-1).cumsum_(-1).tril_(-1).sum(-2).unsqueeze(-1)
+    # Leaving t backwards, by every walk from j >= t to i < t.
+    after = weight.triu_(1).cumsum_(-2).triu_(1).sum(-1)  # of the walks that leave t + 1
+    db = F.pad(after, (1, 0))[..., :-1].unsqueeze(-1)
     return dq, dk, df, db, raw.mul_(mask)
 
 
@@ -121,8 +121,8 @@ def _scalar_scores_grad(q, k, f, b, grad, direction, include_self):
 def _diagonal_scores(q, k, f, b, direction, include_self):
     """q, k, f, b [..., C, D] -> [..., C, C]"""
     size = q.shape[-2]
-    if size == 1:
-        own = (q * k).sum(-1, keepdim=True)
+    if size <= 1:
+        own = (q * k).sum(-1, keepdim=True)[..., :size]
         return own if include_self else torch.zeros_like(own)
     q, k, f, b = (_halves(x) for x in (q, k, f, b))
     inner = _diagonal_scores(q, k, f, b, direction, include_self)
@@ -135,10 +135,9 @@ def _diagonal_scores(q, k, f, b, direction, include_self):
 
 def _diagonal_scores_grad(q, k, f, b, grad, direction, include_self):
     size = q.shape[-2]
-    if size == 1:
-        own = (q * k).sum(-1, keepdim=True)
-        if not include_self:
-            own, grad = torch.zeros_like(own), torch.zeros_like(grad)
+    if size <= 1:
+        own = _diagonal_scores(q, k, f, b, direction, include_self)
+        grad = grad.sum(-1, keepdim=True) if include_self else torch.zeros_like(q)
         return grad * k, grad * q, torch.zeros_like(q), torch.zeros_like(q), own
     q, k, f, b = (_halves(x) for x in (q, k, f, b))
     half = q.shape[-2]

@@ -1,0 +1,74 @@
+"""Random inputs for the operator, and how two results are compared."""
+
+import itertools
+
+import torch
+from torch import Tensor
+
+DECAYS = ("none", "fixed", "fixed diagonal", "per token", "diagonal")
+
+
+def log_decays(kind: str, B: int, T: int, H: int, D: int, extremes: bool = True) -> Tensor | None:
+    """Decays of a kind; per token they hold an exact 0, a tiny, a huge and an infinite one."""
+    shape = {"none": None, "fixed": (H,), "fixed diagonal": (H, D), "per token": (B, T, H), "diagonal": (B, T, H, D)}
+    if shape[kind] is None:
+        return None
+    x = -torch.rand(shape[kind], dtype=torch.float64)
+    if extremes and len(x.shape) > 2:
+        for token, value in zip(range(1, T, 2), itertools.cycle((0.0, -1e-8, -1e4, -torch.inf)), strict=False):
+            x[:, token] = value
+    return x
+
+
+def packing(T: int) -> Tensor:
+    """Borders of sequences of several lengths, an empty one among them."""
+    return torch.tensor([0, T // 3, T // 3, T // 2, T])
+
+
+def permutations(T: int, n: int, cu_seqlens: Tensor | None = None) -> Tensor:
+    borders = [0, T] if cu_seqlens is None else cu_seqlens.tolist()
+    orders = [torch.cat([torch.randperm(b - a) + a for a, b in itertools.pairwise(borders)]) for _ in range(n)]
+    return torch.stack(orders)
+
+
+def problem(decay, *, B=2, T=11, H=2, D=3, V=4, gain=False, self_weight=False, mask=False, packed=False, orders=0):
+    """Arguments of `lion.attention`, in float64."""
+    B = 1 if packed else B
+    # Positive, as feature maps make them, so that dividing by den is no lottery.
+    q, k = (torch.rand(B, T, H, D, dtype=torch.float64) + 0.1 for _ in range(2))
+    kwargs = {"q": q, "k": k, "v": torch.randn(B, T, H, V, dtype=torch.float64)}
+    kwargs["log_decay"] = log_decays(decay, B, T, H, D)
+    kwargs["log_gain"] = torch.randn(B, T, H, dtype=torch.float64) if gain else None
+    kwargs["self_weight"] = torch.rand(H, D, dtype=torch.float64) if self_weight else None
+    kwargs["mask"] = torch.rand(B, T) > 0.3 if mask else None
+    if mask and B > 1:
+        kwargs["mask"][1] = False  # a row that is all padding
+    kwargs["cu_seqlens"] = packing(T) if packed else None
+    kwargs["orders"] = permutations(T, orders, kwargs["cu_seqlens"]) if orders else None
+    return kwargs
+
+
+def leaves(kwargs: dict) -> dict[str, Tensor]:
+    """The tensors that have a gradient, made to want it."""
+    floats = {name: x for name, x in kwargs.items() if isinstance(x, Tensor) and x.is_floating_point()}
+    return {name: x.requires_grad_() for name, x in floats.items()}
+
+
+def output_and_gradients(function, kwargs: dict, **options) -> dict[str, Tensor]:
+    """The output and the gradients along one random direction, by name."""
+    inputs = leaves(kwargs)
+    out = function(**kwargs, **options)
+    along = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
+    grads = torch.autograd.grad(out, tuple(inputs.values()), along, allow_unused=True)
+    zeros = (torch.zeros_like(x) for x in inputs.values())
+    grads = (zero if grad is None else grad for grad, zero in zip(grads, zeros, strict=True))
+    return {"output": out.detach(), **dict(zip(inputs, grads, strict=True))}
+
+
+def assert_same(got: dict[str, Tensor], want: dict[str, Tensor], tolerance: float, context: object = "") -> None:
+    for name, reference in want.items():
+        assert torch.isfinite(got[name]).all(), f"{name} is not finite: {context}"
+        size = reference.abs().max().item() if reference.numel() else 0.0
+        error = (got[name] - reference).abs().max().item() if reference.numel() else 0.0
+        # Where all of a gradient is rounding (of masked rows, say) there is nothing to be relative to.
+        assert error <= tolerance * max(size, 1e-3), f"{name} differs by {error:.2e} of {size:.2e}: {context}"

@@ -1,0 +1,132 @@
+"""Every kernel against the definition, in float64: outputs and gradients."""
+
+import itertools
+
+import pytest
+import torch
+
+import lion
+from lion.ops import reference, torch_scan
+from lion.ops.kernels import CHUNKED, FORMS, KERNELS
+from tests.ops.problems import DECAYS, assert_same, output_and_gradients, problem
+
+KINDS = {"fixed": "scalar", "per token": "scalar", "fixed diagonal": "diagonal"}
+NORMS = ("sum", "max", "none", "unmasked")
+DIRECTIONS = ("both", "forward", "backward")
+
+
+def kernels(decay):
+    """(backend, form) of every kernel in the table for this kind of decay."""
+    return [(backend, form) for backend, form, kind in KERNELS if kind == KINDS.get(decay, decay)]
+
+
+def compare(kwargs, chunk_size=None, **options):
+    """All kernels against the reference."""
+    want = output_and_gradients(reference.attention, kwargs, **options)
+    rank = {1: "fixed", 2: "fixed diagonal", 3: "per token", 4: "diagonal"}
+    decay = "none" if kwargs["log_decay"] is None else rank[kwargs["log_decay"].dim()]
+    for backend, form in kernels(decay):
+        size = chunk_size if form in CHUNKED else None
+        got = output_and_gradients(
+            lion.attention, kwargs, form=form, backend=backend, chunk_size=size, **options
+        )
+        given = {name: x for name, x in kwargs.items() if x is not None and name not in ("q", "k", "v")}
+        assert_same(got, want, 1e-10, (backend, form, options, sorted(given)))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("decay", DECAYS)
+def test_all_options_together(decay, norm, direction):
+    """All 48 combinations of the other options, with chunks much shorter than the sequence."""
+    flags = (False, True)
+    for gain, self_weight, mask, packed, orders in itertools.product(flags, flags, flags, flags, (0, 1, 2)):
+        kwargs = problem(decay, gain=gain, self_weight=self_weight, mask=mask, packed=packed, orders=orders)
+        compare(kwargs, chunk_size=4, norm=norm, direction=direction)
+
+
+@pytest.mark.parametrize("T", [0, 1, 2, 63, 64, 65, 197])
+@pytest.mark.parametrize("decay", DECAYS)
+def test_lengths(decay, T):
+    for norm, direction in itertools.product(("sum", "none"), DIRECTIONS):
+        compare(problem(decay, B=1, T=T, H=1, D=2, V=3), norm=norm, direction=direction)
+
+
+@pytest.mark.parametrize("T", [1, 2, 65, 197])
+def test_lengths_with_everything(T):
+    for decay, packed in itertools.product(DECAYS, (False, True)):
+        kwargs = problem(decay, B=1, T=T, H=2, D=2, V=1, gain=True, self_weight=True, mask=True, packed=packed, orders=2)
+        compare(kwargs)
+
+
+@pytest.mark.parametrize(("B", "H", "D", "V"), [(1, 1, 1, 1), (1, 3, 5, 2), (3, 1, 2, 7), (0, 2, 3, 4), (2, 2, 3, 0)])
+@pytest.mark.parametrize("decay", DECAYS)
+def test_shapes(decay, B, H, D, V):
+    compare(problem(decay, B=B, T=9, H=H, D=D, V=V), chunk_size=4)
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 5, 8, 100])
+def test_chunk_sizes(decay, chunk_size):
+    compare(problem(decay, T=13), chunk_size=chunk_size)
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+@pytest.mark.parametrize(("group", "slab"), [(2, 1), (3, 200), (2, 10**9)])
+def test_scan_slab_by_slab(decay, group, slab, monkeypatch):
+    """Long sequences go slab by slab, and many chunks of a slab by groups: here at small sizes."""
+    monkeypatch.setattr(torch_scan, "GROUP", group)
+    monkeypatch.setattr(torch_scan, "SLAB_ELEMENTS", slab)
+    for direction, mask in itertools.product(DIRECTIONS, (False, True)):
+        compare(problem(decay, T=41, mask=mask), chunk_size=3, direction=direction)
+
+
+def test_carrying_many_states_by_groups(monkeypatch):
+    monkeypatch.setattr(torch_scan, "GROUP", 3)
+    n, W = 25, 4
+    added, initial = torch.randn(2, n, W).double(), torch.randn(2, W).double()
+    total = -torch.rand(2, n, 1).double()
+    for backward in (False, True):
+        states, last = torch_scan._carry(added, total, initial, backward=backward)
+        state = initial
+        for place in reversed(range(n)) if backward else range(n):
+            torch.testing.assert_close(states[:, place], state)
+            state = total[:, place].exp() * state + added[:, place]
+        torch.testing.assert_close(last, state)
+
+
+@pytest.mark.parametrize("weight", [0.0, 2, "[H]", "[H, D]", "[B, T, H]", "[B, T, H, D]"])
+def test_self_weights(weight):
+    sizes = {"B": 2, "T": 11, "H": 2, "D": 3}
+    for decay in DECAYS:
+        kwargs = problem(decay, mask=True)
+        if isinstance(weight, str):
+            kwargs["self_weight"] = torch.rand([sizes[x] for x in weight.strip("[]").split(", ")]).double()
+        else:
+            kwargs["self_weight"] = weight
+        compare(kwargs, norm="none")
+
+
+def test_every_form_has_a_kernel_for_every_decay_on_torch():
+    assert {form for backend, form, _ in KERNELS if backend == "torch"} == set(FORMS)
+    for decay in DECAYS:
+        assert len([x for x in kernels(decay) if x[0] == "torch"]) == len(FORMS)
+
+
+def test_inputs_are_never_written():
+    for decay, form in itertools.product(DECAYS, FORMS):
+        kwargs = problem(decay, gain=True, self_weight=True, mask=True, orders=2)
+        before = {name: x.clone() for name, x in kwargs.items() if x is not None}
+        output_and_gradients(lion.attention, kwargs, form=form)
+        for name, x in before.items():
+            assert torch.equal(kwargs[name], x), (name, decay, form)
+
+
+def test_views_and_shared_storage_are_read_in_place():
+    """q, k and v as slices of one projection, and q passed as k too."""
+    qkv = torch.rand(2, 11, 3, 2, 4).double()
+    q, k, v = qkv.unbind(2)
+    for form in FORMS:
+        want = lion.attention(q.contiguous(), k.contiguous(), v.contiguous(), form=form)
+        torch.testing.assert_close(lion.attention(q, k, v, form=form), want, rtol=0, atol=1e-14)
+        assert lion.attention(q, q, q, form=form).isfinite().all()

@@ -1,0 +1,78 @@
+"""Padding and packing never change a real token's output, nor its gradient."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lion
+from lion.ops.kernels import FORMS
+from tests.ops.problems import DECAYS, assert_same, output_and_gradients, problem
+
+PATTERNS = {
+    "right": lambda T: torch.cat([torch.ones(T), torch.zeros(7)]),
+    "left": lambda T: torch.cat([torch.zeros(7), torch.ones(T)]),
+    "holes": lambda T: torch.cat([torch.ones(T // 2), torch.zeros(4), torch.ones(T - T // 2), torch.zeros(3)]),
+    "everywhere": lambda T: torch.tensor([0.0, 1.0]).repeat(T),
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("decay", DECAYS)
+def test_padding_changes_nothing(decay, pattern):
+    for norm, direction, gain in itertools.product(("sum", "unmasked"), ("both", "forward", "backward"), (False, True)):
+        kwargs = problem(decay, T=20, gain=gain)
+        mask = PATTERNS[pattern](20).bool()
+        padded = dict(kwargs, mask=mask.expand(2, -1))
+        for name in ("q", "k", "v", "log_decay", "log_gain"):
+            x = kwargs[name]
+            if x is not None and x.dim() > 2:
+                padded[name] = torch.full((2, len(mask), *x.shape[2:]), torch.nan if name in "qkv" else -0.5).double()
+                padded[name][:, mask] = x.detach()
+        for form in FORMS:
+            along = torch.randn_like(kwargs["v"])
+            options = {"form": form, "norm": norm, "direction": direction}
+            want = _run(kwargs, along, options)
+            got = _run(padded, torch.zeros(2, len(mask), 2, 4).double().index_copy(1, mask.nonzero()[:, 0], along), options)
+            for name, x in got.items():
+                if x.dim() > 2:
+                    assert (x[:, ~mask] == 0).all(), (name, options)
+                    got[name] = x[:, mask]
+            assert_same(got, want, 1e-12, options)
+
+
+def _run(kwargs, along, options):
+    inputs = {name: x.detach().requires_grad_() for name, x in kwargs.items() if x is not None and x.is_floating_point()}
+    out = lion.attention(**kwargs | inputs, **options)
+    grads = torch.autograd.grad(out, tuple(inputs.values()), along)
+    return {"output": out.detach(), **dict(zip(inputs, grads, strict=True))}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("decay", DECAYS)
+def test_packing_equals_each_sequence_alone(decay, form):
+    lengths = [5, 1, 70, 0, 13]
+    borders = F.pad(torch.tensor(lengths).cumsum(0), (1, 0))
+    for norm, gain in itertools.product(("sum", "unmasked"), (False, True)):
+        kwargs = problem(decay, B=1, T=sum(lengths), gain=gain)
+        packed = output_and_gradients(lion.attention, kwargs | {"cu_seqlens": borders}, form=form, norm=norm)
+        for first, last in itertools.pairwise(borders.tolist()):
+            alone = {
+                name: x[:, first:last].detach() if isinstance(x, torch.Tensor) and x.dim() > 2 else x
+                for name, x in kwargs.items()
+            }
+            out = lion.attention(**alone, form=form, norm=norm)
+            torch.testing.assert_close(packed["output"][:, first:last], out, rtol=1e-12, atol=1e-12)
+
+
+
+def test_packed_gradients_stay_in_their_sequence():
+    kwargs = problem("per token", B=1, T=12)
+    borders = torch.tensor([0, 5, 12])
+    for form in FORMS:
+        inputs = {name: kwargs[name].detach().requires_grad_() for name in ("q", "k", "v", "log_decay")}
+        out = lion.attention(**inputs, cu_seqlens=borders, form=form)
+        grads = torch.autograd.grad(out[:, :5].sum(), tuple(inputs.values()))
+        for name, grad in zip(inputs, grads, strict=True):
+            assert (grad[:, 5:] == 0).all(), (name, form)

@@ -1,0 +1,125 @@
+"""Half precision, long sequences and extreme numbers."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import lion
+from lion.ops import reference
+from lion.ops.kernels import FORMS
+from tests.ops.problems import output_and_gradients, problem
+
+
+def plain_formula(q, k, v, log_decay):
+    """Scale(QK^T * M) V, as one would write it in PyTorch, in the dtype of the inputs."""
+    T = q.shape[1]
+    sums = log_decay.double().cumsum(1).transpose(1, 2)  # [B, H, T]
+    before = torch.cat([torch.zeros_like(sums[..., :1]), sums[..., :-1]], -1)
+    lower = (before[..., :, None] - before[..., None, :]).tril().exp()
+    upper = (sums[..., None, :] - sums[..., :, None]).triu().exp()
+    mask = torch.where(torch.ones(T, T).tril().bool(), lower, upper).to(q.dtype)
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) * mask
+    num = torch.einsum("bhij,bjhv->bihv", scores, v)
+    return num / scores.sum(-1).transpose(1, 2).unsqueeze(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("strength", [1e-3, 1.0])
+def test_half_precision(dtype, strength):
+    """At most twice the error of the plain formula in the same dtype, outputs and gradients."""
+    B, T, H, D = 1, 4096, 1, 16
+    feature = torch.nn.functional.normalize
+    q, k = (feature(torch.randn(B, T, H, D), dim=-1).abs().to(dtype) for _ in range(2))
+    v = torch.randn(B, T, H, D).to(dtype)
+    log_decay = (-strength * torch.rand(B, T, H)).to(dtype)
+    inputs = {"q": q, "k": k, "v": v, "log_decay": log_decay}
+    exact = output_and_gradients(plain_formula, {name: x.double() for name, x in inputs.items()})
+    plain = output_and_gradients(plain_formula, dict(inputs))
+    for form in FORMS:
+        got = output_and_gradients(lion.attention, dict(inputs), form=form)
+        for name, x in got.items():
+            assert x.dtype == dtype
+            size = exact[name].abs().max()
+            error, allowed = ((y[name].double() - exact[name]).abs().max() / size for y in (got, plain))
+            assert error <= 2 * allowed + 1e-6, (form, name, error.item(), allowed.item())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("decay", ["per token", "diagonal"])
+def test_float32_near_resets(decay, form):
+    """Strong decays next to weak ones: nothing cancels, so float32 keeps float32's accuracy."""
+    kwargs = problem(decay, T=197, D=8, V=8)
+    want = reference.attention(**kwargs)
+    got = lion.attention(**{name: x.float() if x is not None else x for name, x in kwargs.items()}, form=form)
+    assert (got - want).abs().max() <= 2e-6 * want.abs().max()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("decay", ["none", "fixed", "per token", "diagonal"])
+def test_gates_beyond_the_range_of_floats(decay, form):
+    """exp(log_gain) overflows float32 from 89 on; the output of "sum" and "max" does not depend on that."""
+    for direction, norm in itertools.product(("both", "forward", "backward"), ("sum", "max", "unmasked")):
+        kwargs = problem(decay, T=70, gain=True)
+        kwargs["log_gain"] = (kwargs["log_gain"] * 20 * 1024).round() / 1024  # so that float32 holds it exactly
+        want = reference.attention(**kwargs, norm=norm, direction=direction)
+        single = {name: x.float() if x is not None else x for name, x in kwargs.items()}
+        single["log_gain"] = single["log_gain"] + 200
+        if norm == "max":  # far above the threshold max(|den|, 1) is |den|
+            want = reference.attention(**kwargs, norm="sum", direction=direction)
+        got = output_and_gradients(lion.attention, single, norm=norm, direction=direction, form=form)
+        assert all(torch.isfinite(x).all() for x in got.values())
+        assert (got["output"] - want).abs().max() <= 2e-5 * want.abs().max(), (direction, norm)
+
+
+def test_a_gate_that_was_huge_long_ago():
+    """A gate of e^300 at token 0 and a decay that has since forgotten it: later tokens keep their detail."""
+    kwargs = problem("fixed", T=400, gain=True)
+    kwargs["log_decay"] = torch.tensor([-1.0, -2.0]).double()
+    kwargs["log_gain"][:, 0] = 300
+    want = reference.attention(**kwargs)
+    for form in FORMS:
+        got = lion.attention(**{name: x.float() if x is not None else x for name, x in kwargs.items()}, form=form)
+        assert (got - want).abs().max() <= 2e-5 * want.abs().max()
+
+
+MILLION = """
+import json, sys, torch, lion
+from lion.bench.memory import peak_memory
+T = int(sys.argv[1])
+torch.set_num_threads(2)
+torch.manual_seed(0)
+q, k = (torch.rand(1, T, 1, 64).requires_grad_() for _ in range(2))
+v = torch.randn(1, T, 1, 64, requires_grad=True)
+log_decay = (-1e-3 * torch.rand(1, T, 1)).requires_grad_()
+kept = []
+def work():
+    kept.append(lion.attention(q, k, v, log_decay, form="scan"))
+    kept[0].backward(torch.ones_like(kept[0]))
+peak = peak_memory(work)
+out = kept[0]
+error = 0.0
+for i in (0, 1, T // 3, T // 2 + 1, T - 2, T - 1):
+    x = log_decay.detach().double()[0, :, 0]
+    log_m = torch.cat([x[:i].flip(0).cumsum(0).flip(0), torch.zeros(1).double(), x[i + 1 :].cumsum(0)])
+    p = log_m.exp() * (k.detach().double()[0, :, 0] @ q.detach().double()[0, i, 0])
+    want = p @ v.detach().double()[0, :, 0] / p.sum()
+    error = max(error, ((out.detach()[0, i, 0].double() - want).abs().max() / want.abs().max()).item())
+finite = all(bool(x.grad.isfinite().all()) for x in (q, k, v, log_decay))
+print(json.dumps({"bytes": peak, "error": error, "finite": finite}))
+"""
+
+
+def test_a_million_tokens():
+    """Forward and backward; memory grows linearly; sampled outputs match float64."""
+    found = {}
+    for T in (1 << 16, 1 << 20):
+        run = subprocess.run([sys.executable, "-c", MILLION, str(T)], capture_output=True, text=True, check=True)
+        found[T] = json.loads(run.stdout)
+        assert found[T]["finite"]
+        assert found[T]["error"] <= 1e-5
+    per_token = {T: x["bytes"] / T for T, x in found.items()}
+    assert per_token[1 << 20] <= 1.1 * per_token[1 << 16]
