@@ -194,7 +194,7 @@ def _over_orders(problem: _Problem, walk: _Walk, choice: Choice, orders: Tensor 
         return _run(problem, walk, choice, with_den)
     T = problem.q.shape[1]
     total: Sums | None = None
-    for order in orders.reshape(-1, T).long() if T else orders.reshape(1, 0).long():
+    for order in torch.atleast_2d(orders).long():
         back = torch.empty_like(order).scatter(0, order, torch.arange(T, device=order.device))
         there = _run(problem.in_order(order), walk, choice, with_den)
         here = Sums._make(x if x is None else x.index_select(1, back) for x in there)

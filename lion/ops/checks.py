@@ -121,11 +121,11 @@ def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
             f"orders has shape {tuple(orders.shape)}; expected ({T},) = [T] for one order "
             f"or (N, {T}) = [N, T] for several."
         )
-    if orders.shape[0] == 0 and T > 0:
+    if orders.dim() == 2 and orders.shape[0] == 0:
         raise ValueError("orders has no order in it; expected at least one: leave it out for the tokens as they come.")
     if not _can_read(orders):
         return
-    rows = orders.reshape(-1, T).long()
+    rows = torch.atleast_2d(orders).long()
     wrong = (rows.sort(-1).values != torch.arange(T, device=rows.device)).any(-1)
     if wrong.any():
         raise ValueError(

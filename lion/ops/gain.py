@@ -34,13 +34,13 @@ def stabilise(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) -> Gained:
     p = _largest_exponent(log_gain.detach(), f.detach(), b.detach(), direction)
     reached = ~p.isneginf()
     p = torch.where(reached, p, 0)
-    # Tokens that nothing reaches have nothing to pass on, so it does not matter what it would cost.
-    ahead = torch.where(reached[:, :-1], p[:, :-1] - p[:, 1:], 0)
-    behind = torch.where(reached[:, 1:], p[:, 1:] - p[:, :-1], 0)
+    # Tokens that nothing reaches have nothing to pass on, and the last has nowhere to go: no matter the cost.
+    following = torch.cat([p, p[:, -1:]], 1)[:, 1:]
+    preceding = torch.cat([p[:, :1], p], 1)[:, :-1]
     return Gained(
         key_factor=(log_gain - p).exp(),
-        f=f + F.pad(ahead, (0, 0, 0, 0, 0, 1)),  # the last token has nowhere to go
-        b=b + F.pad(behind, (0, 0, 0, 0, 1, 0)),
+        f=f + torch.where(reached, p - following, 0),
+        b=b + torch.where(reached, p - preceding, 0),
         log_scale=p,
     )
 
@@ -76,6 +76,6 @@ def _best_walk(start: Tensor, cost: Tensor, depth: int = 0) -> Tensor:
     within = _best_walk(start, cost, depth=1)
     leaves, total = (start + leaving(cost, backward=False)).amax(-2), cost.sum(-2)
     # A walk that leaves block m crosses m+1 whole before it can leave that: the cost is the target's.
-    left = _best_walk(leaves, F.pad(total[..., 1:, :], (0, 0, 0, 1)), depth + 1)
-    entering = F.pad(left[..., :-1, :], (0, 0, 1, 0), value=-torch.inf).unsqueeze(-2)
+    left = _best_walk(leaves, F.pad(total, (0, 0, 0, 1))[..., 1:, :], depth + 1)
+    entering = F.pad(left, (0, 0, 1, 0), value=-torch.inf)[..., :-1, :].unsqueeze(-2)
     return out_of_blocks(torch.maximum(within, entering + arriving(cost, backward=False)), T)

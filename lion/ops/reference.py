@@ -31,7 +31,7 @@ def attention(
     self_weight = _every_token(1.0 if self_weight is None else self_weight, (B, T, H, D))
     log_gain = torch.zeros(B, T, H).double() if log_gain is None else log_gain.double()
     borders = [0, T] if cu_seqlens is None else cu_seqlens.tolist()
-    orders = torch.arange(T)[None] if orders is None else orders.reshape(-1, T)
+    orders = torch.arange(T)[None] if orders is None else torch.atleast_2d(orders)
 
     rows = []
     for batch in range(B):

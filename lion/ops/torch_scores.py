@@ -21,7 +21,7 @@ def walks(direction: str, f: Tensor, b: Tensor) -> list[tuple[bool, Tensor]]:
 def running_sum(x: Tensor, *, reverse: bool = False, exclusive: bool = False) -> Tensor:
     """Cumulative sum over dim -2. Its transpose is the same sum with `reverse` flipped."""
     if exclusive:  # shift before summing: subtracting x afterwards would give inf - inf
-        x = F.pad(x[..., 1:, :], (0, 0, 0, 1)) if reverse else F.pad(x[..., :-1, :], (0, 0, 1, 0))
+        x = F.pad(x, (0, 0, 0, 1))[..., 1:, :] if reverse else F.pad(x, (0, 0, 1, 0))[..., :-1, :]
     return x.flip(-2).cumsum(-2).flip(-2) if reverse else x.cumsum(-2)
 
 
@@ -62,7 +62,7 @@ def segment_sums(cost: Tensor, *, backward: bool) -> Tensor:
     if backward:  # i < j: leave tokens i+1 .. j
         steps = torch.where(triangle.triu(1), cost.transpose(-1, -2), 0)
         return steps.cumsum(-1)
-    steps = torch.where(triangle.tril(-1), F.pad(cost[..., :-1, :], (0, 0, 1, 0)), 0)
+    steps = torch.where(triangle.tril(-1), F.pad(cost, (0, 0, 1, 0))[..., :-1, :], 0)
     return steps.cumsum(-2)  # i > j: leave tokens j .. i-1
 
 

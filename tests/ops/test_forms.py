@@ -27,9 +27,7 @@ def compare(kwargs, chunk_size=None, **options):
     decay = "none" if kwargs["log_decay"] is None else rank[kwargs["log_decay"].dim()]
     for backend, form in kernels(decay):
         size = chunk_size if form in CHUNKED else None
-        got = output_and_gradients(
-            lion.attention, kwargs, form=form, backend=backend, chunk_size=size, **options
-        )
+        got = output_and_gradients(lion.attention, kwargs, form=form, backend=backend, chunk_size=size, **options)
         given = {name: x for name, x in kwargs.items() if x is not None and name not in ("q", "k", "v")}
         assert_same(got, want, 1e-10, (backend, form, options, sorted(given)))
 
@@ -55,7 +53,9 @@ def test_lengths(decay, T):
 @pytest.mark.parametrize("T", [1, 2, 65, 197])
 def test_lengths_with_everything(T):
     for decay, packed in itertools.product(DECAYS, (False, True)):
-        kwargs = problem(decay, B=1, T=T, H=2, D=2, V=1, gain=True, self_weight=True, mask=True, packed=packed, orders=2)
+        kwargs = problem(
+            decay, B=1, T=T, H=2, D=2, V=1, gain=True, self_weight=True, mask=True, packed=packed, orders=2
+        )
         compare(kwargs)
 
 

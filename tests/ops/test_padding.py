@@ -34,7 +34,9 @@ def test_padding_changes_nothing(decay, pattern):
             along = torch.randn_like(kwargs["v"])
             options = {"form": form, "norm": norm, "direction": direction}
             want = _run(kwargs, along, options)
-            got = _run(padded, torch.zeros(2, len(mask), 2, 4).double().index_copy(1, mask.nonzero()[:, 0], along), options)
+            got = _run(
+                padded, torch.zeros(2, len(mask), 2, 4).double().index_copy(1, mask.nonzero()[:, 0], along), options
+            )
             for name, x in got.items():
                 if x.dim() > 2:
                     assert (x[:, ~mask] == 0).all(), (name, options)
@@ -43,7 +45,9 @@ def test_padding_changes_nothing(decay, pattern):
 
 
 def _run(kwargs, along, options):
-    inputs = {name: x.detach().requires_grad_() for name, x in kwargs.items() if x is not None and x.is_floating_point()}
+    inputs = {
+        name: x.detach().requires_grad_() for name, x in kwargs.items() if x is not None and x.is_floating_point()
+    }
     out = lion.attention(**kwargs | inputs, **options)
     grads = torch.autograd.grad(out, tuple(inputs.values()), along)
     return {"output": out.detach(), **dict(zip(inputs, grads, strict=True))}
@@ -64,7 +68,6 @@ def test_packing_equals_each_sequence_alone(decay, form):
             }
             out = lion.attention(**alone, form=form, norm=norm)
             torch.testing.assert_close(packed["output"][:, first:last], out, rtol=1e-12, atol=1e-12)
-
 
 
 def test_packed_gradients_stay_in_their_sequence():

@@ -1,0 +1,87 @@
+"""torch.compile and torch.export take the operator, for every length, and give the same numbers."""
+
+import pytest
+import torch
+
+import lion
+from lion.ops import torch_scan
+from tests.ops.problems import assert_same, output_and_gradients, problem
+
+
+class Layer(torch.nn.Module):
+    """Keyword options bound, so that only tensors go in."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+
+    def forward(self, q, k, v, log_decay=None, log_gain=None, mask=None):
+        return lion.attention(q, k, v, log_decay, log_gain=log_gain, mask=mask, **self.options)
+
+
+def tensors(decay, T, **options):
+    kwargs = problem(decay, T=T, **options)
+    return {name: kwargs[name] for name in ("q", "k", "v", "log_decay", "log_gain", "mask") if kwargs[name] is not None}
+
+
+@pytest.mark.parametrize("decay", ["none", "fixed", "per token", "diagonal"])
+def test_compile(decay):
+    layer = Layer(form="scan")
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True)
+    for T in (70, 197, 33):
+        kwargs = tensors(decay, T, mask=True)
+        assert_same(output_and_gradients(compiled, kwargs), output_and_gradients(layer, kwargs), 1e-12, T)
+
+
+def test_compile_with_gates_and_auto():
+    layer = Layer(norm="max")
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True)
+    for T in (150, 200):
+        kwargs = tensors("per token", T, gain=True)
+        assert_same(output_and_gradients(compiled, kwargs), output_and_gradients(layer, kwargs), 1e-12, T)
+
+
+@pytest.mark.parametrize(
+    ("decay", "gain", "mask", "direction"),
+    [
+        ("none", False, True, "both"),
+        ("none", False, False, "forward"),
+        ("fixed", False, False, "both"),
+        ("per token", True, True, "both"),
+        ("diagonal", False, True, "backward"),
+    ],
+)
+def test_export_for_every_length(decay, gain, mask, direction):
+    layer = Layer(direction=direction)
+    example = tensors(decay, 300, gain=gain, mask=mask)
+    length = torch.export.Dim("T", min=2, max=1 << 20)
+    shapes = {name: {1: length} if x.dim() > 1 else None for name, x in example.items()}
+    program = torch.export.export(layer, (), example, dynamic_shapes=shapes)
+    targets = {str(node.target) for node in program.graph.nodes}
+    assert not any("lion" in name for name in targets)  # plain torch operators only: any runtime can have it
+    module = program.module()
+    for T in (2, 64, 65, 300, 5000):
+        kwargs = tensors(decay, T, gain=gain, mask=mask)
+        assert_same({"output": module(**kwargs)}, {"output": layer(**kwargs)}, 1e-11, T)
+
+
+@pytest.mark.parametrize("decay", ["fixed", "per token", "diagonal"])
+def test_opcheck(decay):
+    kwargs = problem(decay, T=70)
+    q, k, v = (kwargs[name].requires_grad_() for name in ("q", "k", "v"))
+    x = kwargs["log_decay"]
+    x = x[None, None, :, None] if x.dim() == 1 else x[..., None] if x.dim() == 3 else x
+    f, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    for direction, with_den in (("both", True), ("forward", False)):
+        torch.library.opcheck(torch_scan.scan_op, (q, k, v, f, b, direction, True, with_den, None))
+
+
+def test_autocast_keeps_the_sums_in_float32():
+    """Under autocast, as torch's own attention: inputs are cast, sums are not."""
+    q, k = (torch.rand(1, 300, 2, 8) for _ in range(2))
+    v, log_decay = torch.randn(1, 300, 2, 8), -0.01 * torch.rand(1, 300, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = lion.attention(q, k, v.bfloat16(), log_decay)  # mixed dtypes, as layers under autocast give them
+    assert out.dtype == torch.bfloat16
+    want = lion.attention(*(x.bfloat16().float() for x in (q, k, v)), log_decay)
+    assert (out - want).abs().max() <= 2**-8 * want.abs().max()
