@@ -1,5 +1,7 @@
 """The peak memory of a piece of work, above what was in use when it began."""
 
+import contextlib
+import ctypes
 import gc
 import threading
 import time
@@ -15,6 +17,7 @@ CLEAR = Path("/proc/self/clear_refs")
 def peak_memory(work: Callable[[], object], device: torch.device | None = None) -> int:
     """Bytes that `work` added at its peak: of the device's allocator, or of this process on the CPU."""
     gc.collect()
+    _give_back()
     if device is not None and device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -27,6 +30,12 @@ def peak_memory(work: Callable[[], object], device: torch.device | None = None) 
     before = _status("VmRSS")
     work()
     return max(0, _status("VmHWM") - before)
+
+
+def _give_back() -> None:
+    """Return what malloc has kept of earlier work, or it would hide what this work takes."""
+    with contextlib.suppress(OSError, AttributeError):  # glibc only
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _status(field: str) -> int:

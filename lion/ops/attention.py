@@ -258,4 +258,5 @@ def _normalise(sums: Sums, norm: str, mask: Tensor | None) -> Tensor:
         num = num * (log_scale - den_log_scale).exp()
     if mask is not None:  # a masked token has 0 / 0
         den = torch.where(mask[:, :, None, None], den, 1)
-    return num / den
+    # num is ours: without a graph to keep it for, divide in place.
+    return num / den if num.requires_grad or den.requires_grad else num.div_(den)

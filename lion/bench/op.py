@@ -1,0 +1,225 @@
+"""`lion bench op`: the forms of the operator beside torch's softmax attention."""
+
+import contextlib
+import json
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import lion
+from lion.bench.memory import peak_memory
+from lion.bench.timing import interleaved
+from lion.ops.kernels import FORMS
+from lion.progress import progress
+from lion.text import mebibytes, milliseconds, ratio, table
+
+SOFTMAX = "softmax"  # torch.nn.functional.scaled_dot_product_attention
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DECAYS = ("none", "fixed", "per-token", "diagonal")
+
+
+class Shape(NamedTuple):
+    B: int
+    H: int
+    T: int
+    D: int
+
+    @staticmethod
+    def parse(text: str) -> "Shape":
+        try:
+            sizes = [int(x) for x in text.split(",")]
+        except ValueError:
+            sizes = []
+        if len(sizes) != 4 or min(sizes) < 1:
+            raise ValueError(f"shape is {text!r}; expected four sizes B,H,T,D, as in 1,8,1024,64.")
+        return Shape(*sizes)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self))
+
+
+SHAPES = tuple(Shape.parse(x) for x in ("8,6,197,64", "1,8,1024,64", "1,8,4096,64", "1,8,16384,64"))
+
+
+class Inputs(NamedTuple):
+    """What all contenders get: positive features, as a feature map makes them."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    log_decay: Tensor | None
+
+    @staticmethod
+    def random(shape: Shape, dtype: torch.dtype, decay: str, device: torch.device) -> "Inputs":
+        B, H, T, D = shape
+        generator = torch.Generator().manual_seed(0)
+
+        def normal(*size: int) -> Tensor:
+            return torch.randn(*size, generator=generator)
+
+        q, k = (F.normalize(F.silu(normal(B, T, H, D)) + 0.5, dim=-1).to(device, dtype) for _ in range(2))
+        sizes = {"none": None, "fixed": (H,), "per-token": (B, T, H), "diagonal": (B, T, H, D)}[decay]
+        # Decays are float32 in half-precision models too.
+        wide = dtype if dtype == torch.float64 else torch.float32
+        log_decay = None if sizes is None else F.logsigmoid(normal(*sizes) + 4).to(device, wide)
+        return Inputs(q, k, normal(B, T, H, D).to(device, dtype), log_decay)
+
+    def trainable(self) -> "Inputs":
+        for x in self:
+            if x is not None:
+                x.requires_grad_()
+        return self
+
+
+def contender(name: str, inputs: Inputs, backend: str) -> Callable[[], Tensor]:
+    q, k, v, log_decay = inputs
+    if name == SOFTMAX:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return lambda: F.scaled_dot_product_attention(q, k, v)
+    return lambda: lion.attention(q, k, v, log_decay, form=name, backend=backend)
+
+
+def training(run: Callable[[], Tensor], inputs: Inputs) -> Callable[[], object]:
+    """Forward and backward of a contender."""
+    leaves = [x for x in inputs if x is not None and x.requires_grad]
+
+    def work() -> None:
+        out = run()
+        torch.autograd.grad(out, leaves, torch.ones_like(out), allow_unused=True)
+
+    return work
+
+
+def memory_needed(form: str, shape: Shape, size: int, backward: bool) -> int:
+    """A rough count of bytes, to refuse what would not fit: the T x T matrices, or the states kept for autograd."""
+    B, H, T, D = shape
+    if form == "full":
+        return B * H * T * T * size * (7 if backward else 4)
+    if form == "rnn" and backward:
+        return B * H * T * D * (D + 1) * size * 2 * 3
+    return 0
+
+
+def available_memory() -> int:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return 8 << 30
+
+
+def measure(
+    shape: Shape,
+    forms: Sequence[str],
+    *,
+    backend: str,
+    dtype: str,
+    decay: str,
+    rounds: int,
+    backward: bool,
+    with_memory: bool,
+    device: torch.device,
+    tick: Callable[[], object],
+) -> list[dict]:
+    """One record per contender: seconds, bytes, or why it was left out."""
+    inputs = Inputs.random(shape, DTYPES[dtype], decay, device)
+    size = max(4, DTYPES[dtype].itemsize)
+    if backward:
+        inputs = inputs.trainable()
+    names = [SOFTMAX, *forms]
+    fits = [name for name in names if memory_needed(name, shape, size, backward) < 0.6 * available_memory()]
+    works: dict[str, Callable[[], object]] = {name: contender(name, inputs, backend) for name in fits}
+    if backward:
+        works = {name: training(contender(name, inputs, backend), inputs) for name in fits}
+    context = contextlib.nullcontext() if backward else torch.no_grad()
+    with context:
+        times = interleaved(works, rounds=rounds, tick=tick)
+        bytes_ = {name: peak_memory(work, device) for name, work in works.items()} if with_memory else {}
+    record = {"shape": list(shape), "pass": "forward+backward" if backward else "forward"}
+    return [
+        record
+        | {
+            "name": name,
+            "seconds": times.get(name),
+            "times_faster_than_softmax": times[SOFTMAX] / times[name] if name in times else None,
+            "peak_bytes": bytes_.get(name),
+            "left_out": None if name in times else "would not fit into memory",
+        }
+        for name in names
+    ]
+
+
+def run(
+    shapes: Sequence[Shape] = SHAPES,
+    forms: Sequence[str] = tuple(FORMS),
+    *,
+    backend: str = "auto",
+    dtype: str = "float32",
+    decay: str = "per-token",
+    threads: int | None = None,
+    rounds: int = 5,
+    with_memory: bool = True,
+    device: str = "cpu",
+    json_path: Path | None = None,
+) -> list[dict]:
+    """Measure, print a table, write the JSON."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    records: list[dict] = []
+    runs = [(shape, backward) for shape in shapes for backward in (False, True)]
+    with progress(total=len(runs) * (len(forms) + 1) * (rounds + 1), unit="run") as bar:
+        for shape, backward in runs:
+            bar.describe(f"{shape} {'forward+backward' if backward else 'forward'}")
+            records += measure(
+                shape,
+                forms,
+                backend=backend,
+                dtype=dtype,
+                decay=decay,
+                rounds=rounds,
+                backward=backward,
+                with_memory=with_memory,
+                device=torch.device(device),
+                tick=bar.advance,
+            )
+    setting = {
+        "dtype": dtype,
+        "decay": decay,
+        "backend": backend,
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "torch": torch.__version__,
+        "lion": lion.__version__,
+        "machine": platform.machine(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
+    print(report(records, setting))
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(json.dumps({"setting": setting, "results": records}, indent=1) + "\n")
+        print(f"\nwritten to {json_path}")
+    return records
+
+
+def report(records: Sequence[dict], setting: dict) -> str:
+    header = ("B,H,T,D", "what", "forward ms", "vs softmax", "MiB", "fwd+bwd ms", "vs softmax", "MiB")
+    both: dict[tuple[str, str], dict[str, dict]] = {}
+    for x in records:
+        both.setdefault((",".join(map(str, x["shape"])), x["name"]), {})[x["pass"]] = x
+    rows, last = [], None
+    for (shape, name), passes in both.items():
+        row = [shape if shape != last else "", name]
+        last = shape
+        for which in ("forward", "forward+backward"):
+            x = passes.get(which, {"seconds": None, "times_faster_than_softmax": None, "peak_bytes": None})
+            row += [milliseconds(x["seconds"]), ratio(x["times_faster_than_softmax"]), mebibytes(x["peak_bytes"])]
+        rows.append(row)
+    words = f"{setting['dtype']}, {setting['decay']} decay, {setting['threads']} threads, best of {setting['rounds']}"
+    note = "vs softmax: how many times faster than torch's scaled_dot_product_attention. -: left out, too large."
+    return f"{words}\n\n{table(header, rows)}\n\n{note}"

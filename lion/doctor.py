@@ -1,0 +1,86 @@
+"""`lion doctor` and `lion list`: what is installed, what runs here, and why the rest does not."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+
+import torch
+
+from lion._version import __version__
+from lion.ops.kernels import BACKENDS, DECAYS, FORMS, KERNELS
+from lion.text import table
+
+EXTRAS = {"matplotlib": "cli", "tqdm": "cli"}
+
+
+def devices() -> dict[str, str | None]:
+    """Every kind of device that torch knows of, and why it cannot be used, or None."""
+    cuda, mps = None, None
+    if not torch.backends.cuda.is_built():
+        cuda = "this torch was built without CUDA"
+    elif not torch.cuda.is_available():
+        cuda = "no usable GPU or driver was found"
+    if not torch.backends.mps.is_built():
+        mps = "this torch was built without Metal"
+    elif not torch.backends.mps.is_available():
+        mps = "no Apple GPU was found"
+    return {"cpu": None, "cuda": cuda, "mps": mps}
+
+
+def doctor() -> str:
+    installed = [
+        ("lion", __version__),
+        ("python", platform.python_version()),
+        ("torch", torch.__version__),
+        *((name, _version(name, extra)) for name, extra in {"numpy": "", "safetensors": "", **EXTRAS}.items()),
+    ]
+    capability = torch.backends.cpu.get_cpu_capability()
+    cpu = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used by torch, {capability}"
+    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    machine = [
+        ("cpu", cpu),
+        ("torch.compile", "usable" if compiler else "not on the CPU: no C++ compiler was found (install g++)"),
+    ]
+    found = []
+    for name, backend in BACKENDS.items():
+        for kind, why in devices().items():
+            reason = why or backend.missing(torch.device(kind))
+            found.append((name, kind, "usable" if reason is None else f"not usable: {reason}"))
+    return "\n\n".join(
+        [
+            table(("package", "version"), installed),
+            table(("machine", ""), machine),
+            table(("backend", "device", ""), found),
+            kernels(),
+        ]
+    )
+
+
+def kernels() -> str:
+    """Which backend has which form for which decay."""
+    rows = []
+    for decay in DECAYS:
+        cells = (", ".join(b for b in BACKENDS if (b, form, decay) in KERNELS) or "none" for form in FORMS)
+        rows.append((decay, *cells))
+    return table(("kernels: decay", *FORMS), rows)
+
+
+LISTS = {
+    "forms": lambda: table(("form", "how it is computed"), list(FORMS.items())),
+    "decays": lambda: table(("decay", "what it is"), list(DECAYS.items())),
+    "backends": lambda: table(("backend", "what it is"), [(name, x.about) for name, x in BACKENDS.items()]),
+    "kernels": kernels,
+}
+
+
+def listing(what: str | None) -> str:
+    return "\n\n".join(LISTS[name]() for name in ([what] if what else LISTS))
+
+
+def _version(package: str, extra: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return f"not installed: pip install 'lion-attention[{extra}]'" if extra else "not installed"

@@ -1,0 +1,37 @@
+"""Progress on the terminal: a bar where one can be drawn, nothing where not."""
+
+import contextlib
+from collections.abc import Iterator
+
+
+class Bar:
+    """What work reports to. Draws with tqdm if that is installed and this is a terminal."""
+
+    def __init__(self, total: int, unit: str):
+        self._bar = None
+        with contextlib.suppress(ImportError):
+            from tqdm import tqdm
+
+            # disable=None: only on a terminal
+            self._bar = tqdm(total=total, unit=unit, leave=False, disable=None, dynamic_ncols=True)
+
+    def advance(self, steps: int = 1) -> None:
+        if self._bar is not None:
+            self._bar.update(steps)
+
+    def describe(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.set_description(text)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextlib.contextmanager
+def progress(total: int, unit: str) -> Iterator[Bar]:
+    bar = Bar(total, unit)
+    try:
+        yield bar
+    finally:
+        bar.close()
