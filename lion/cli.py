@@ -62,6 +62,9 @@ def _bench(commands) -> None:
     op.add_argument("--threads", type=int, help="torch's number of threads (as it is)")
     op.add_argument("--rounds", type=int, default=5, help="the best of so many rounds (5)")
     op.add_argument("--device", default="cpu", help="cpu, cuda, ... (cpu)")
+    op.add_argument(
+        "--no-softmax", action="store_true", help="leave out the softmax attention (slow on long sequences)"
+    )
     op.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
     op.add_argument("--json", type=Path, default=Path("runs/bench/op.json"), help="where to write the numbers")
     op.set_defaults(run=_bench_op)
@@ -91,6 +94,7 @@ def _bench_op(args: argparse.Namespace) -> None:
         decay=args.decay,
         threads=args.threads,
         rounds=args.rounds,
+        with_softmax=not args.no_softmax,
         with_memory=not args.no_memory,
         device=args.device,
         json_path=args.json,

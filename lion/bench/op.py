@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -115,7 +116,7 @@ def available_memory() -> int:
 
 def measure(
     shape: Shape,
-    forms: Sequence[str],
+    names: Sequence[str],
     *,
     backend: str,
     dtype: str,
@@ -131,8 +132,7 @@ def measure(
     size = max(4, DTYPES[dtype].itemsize)
     if backward:
         inputs = inputs.trainable()
-    names = [SOFTMAX, *forms]
-    fits = [name for name in names if memory_needed(name, shape, size, backward) < 0.6 * available_memory()]
+    fits = [name for name in names if memory_needed(name, shape, size, backward) < 0.5 * available_memory()]
     works: dict[str, Callable[[], object]] = {name: contender(name, inputs, backend) for name in fits}
     if backward:
         works = {name: training(contender(name, inputs, backend), inputs) for name in fits}
@@ -146,7 +146,7 @@ def measure(
         | {
             "name": name,
             "seconds": times.get(name),
-            "times_faster_than_softmax": times[SOFTMAX] / times[name] if name in times else None,
+            "times_faster_than_softmax": times[SOFTMAX] / times[name] if times.keys() >= {SOFTMAX, name} else None,
             "peak_bytes": bytes_.get(name),
             "left_out": None if name in times else "would not fit into memory",
         }
@@ -163,6 +163,7 @@ def run(
     decay: str = "per-token",
     threads: int | None = None,
     rounds: int = 5,
+    with_softmax: bool = True,
     with_memory: bool = True,
     device: str = "cpu",
     json_path: Path | None = None,
@@ -170,14 +171,15 @@ def run(
     """Measure, print a table, write the JSON."""
     if threads is not None:
         torch.set_num_threads(threads)
+    names = [SOFTMAX, *forms] if with_softmax else list(forms)
     records: list[dict] = []
     runs = [(shape, backward) for shape in shapes for backward in (False, True)]
-    with progress(total=len(runs) * (len(forms) + 1) * (rounds + 1), unit="run") as bar:
+    with progress(total=len(runs) * len(names) * (rounds + 1), unit="run") as bar:
         for shape, backward in runs:
             bar.describe(f"{shape} {'forward+backward' if backward else 'forward'}")
             records += measure(
                 shape,
-                forms,
+                names,
                 backend=backend,
                 dtype=dtype,
                 decay=decay,
@@ -208,18 +210,47 @@ def run(
 
 
 def report(records: Sequence[dict], setting: dict) -> str:
-    header = ("B,H,T,D", "what", "forward ms", "vs softmax", "MiB", "fwd+bwd ms", "vs softmax", "MiB")
+    """The table, and how times grow with T where shapes differ in nothing else."""
+    passes = ("forward", "forward+backward")
+    peers, memory = (any(x[key] is not None for x in records) for key in ("times_faster_than_softmax", "peak_bytes"))
+    columns: list[tuple[str, str, Callable]] = [("ms", "seconds", milliseconds)]
+    if peers:
+        columns.append(("vs softmax", "times_faster_than_softmax", ratio))
+    if memory:
+        columns.append(("MiB", "peak_bytes", mebibytes))
     both: dict[tuple[str, str], dict[str, dict]] = {}
     for x in records:
         both.setdefault((",".join(map(str, x["shape"])), x["name"]), {})[x["pass"]] = x
     rows, last = [], None
-    for (shape, name), passes in both.items():
-        row = [shape if shape != last else "", name]
+    for (shape, name), found in both.items():
+        cells = [show(found[which][key]) for which in passes for _, key, show in columns]
+        rows.append([shape if shape != last else "", name, *cells])
         last = shape
-        for which in ("forward", "forward+backward"):
-            x = passes.get(which, {"seconds": None, "times_faster_than_softmax": None, "peak_bytes": None})
-            row += [milliseconds(x["seconds"]), ratio(x["times_faster_than_softmax"]), mebibytes(x["peak_bytes"])]
-        rows.append(row)
+    header = ("B,H,T,D", "what", *(f"{which} {title}" for which in ("fwd", "fwd+bwd") for title, *_ in columns))
     words = f"{setting['dtype']}, {setting['decay']} decay, {setting['threads']} threads, best of {setting['rounds']}"
-    note = "vs softmax: how many times faster than torch's scaled_dot_product_attention. -: left out, too large."
-    return f"{words}\n\n{table(header, rows)}\n\n{note}"
+    notes = []
+    if peers:
+        notes.append("vs softmax: how many times faster than torch's scaled_dot_product_attention")
+    if any(x["left_out"] for x in records):
+        notes.append("-: left out, it would not fit into memory")
+    notes += [
+        f"{name}, {which}: time grows as T^{power:.2f} from {first:,} to {last_:,} tokens"
+        for which in passes
+        for name, first, last_, power in growth([x for x in records if x["pass"] == which])
+    ]
+    return "\n".join([words, "", table(header, rows), "", *notes])
+
+
+def growth(records: Sequence[dict]) -> list[tuple[str, int, int, float]]:
+    """(name, shortest T, longest T, exponent) of what was timed at several T and otherwise equal shapes."""
+    lines: dict[tuple, list[tuple[int, float]]] = {}
+    for x in records:
+        B, H, T, D = x["shape"]
+        if x["seconds"] is not None:
+            lines.setdefault((x["name"], B, H, D), []).append((T, x["seconds"]))
+    found = []
+    for (name, *_), points in lines.items():
+        (first, start), (last, end) = min(points), max(points)
+        if last > first:
+            found.append((name, first, last, math.log(end / start) / math.log(last / first)))
+    return found

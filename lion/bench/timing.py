@@ -10,23 +10,23 @@ def interleaved(
     works: Mapping[str, Callable[[], object]],
     *,
     rounds: int = 5,
-    slow: float = 20.0,
+    patience: float = 10.0,
     tick: Callable[[], object] = lambda: None,
 ) -> dict[str, float]:
     """The best time of each piece of work in seconds.
 
     One run each to warm up, then `rounds` rounds of all in turn, so that a noisy neighbour disturbs all
-    alike. What takes longer than `slow` seconds is run only once more.
+    alike. Work that would take more than `patience` seconds over all rounds sits out some, never the first.
     """
-    best: dict[str, float] = {}
+    warm = {}
     for name, work in works.items():
-        best[name] = seconds(work)
+        warm[name] = seconds(work)
         tick()
-    first = dict(best)
+    best = dict.fromkeys(works, float("inf"))
     for turn in range(rounds):
         for name, work in works.items():
-            if first[name] <= slow or turn == 0:
-                best[name] = seconds(work) if turn == 0 else min(best[name], seconds(work))
+            if turn == 0 or warm[name] * (turn + 1) <= patience:
+                best[name] = min(best[name], seconds(work))
             tick()
     return best
 

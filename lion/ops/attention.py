@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lion.ops import gain
 from lion.ops.checks import check
-from lion.ops.kernels import KERNELS, Choice, choose
+from lion.ops.kernels import DECAYS, KERNELS, Choice, choose
 from lion.ops.options import Options
 
 log = logging.getLogger("lion")
@@ -65,7 +65,8 @@ def attention(
         problem = _Problem.of(q, k, v, log_decay, log_gain, self_weight, mask)
         walk = _Walk(direction, cu_seqlens, chunk_size)
         choice = choose(form, backend, _decay_kind(problem, walk), q.shape[1], q.device, chunk_size)
-        _log_once(choice)
+        if not torch.compiler.is_compiling():
+            _log_choice(choice.form, choice.backend, choice.decay)  # once
         problem = problem.without_masked_tokens()
         sums = _over_orders(problem, walk, choice, orders, with_den=norm in ("sum", "max"))
         if norm == "unmasked":
@@ -102,13 +103,8 @@ def explain(
 
 
 @functools.cache
-def _log_choice(choice: Choice) -> None:
-    log.info("%s", choice)
-
-
-def _log_once(choice: Choice) -> None:
-    if not torch.compiler.is_compiling():
-        _log_choice(choice._replace(why=""))
+def _log_choice(form: str, backend: str, decay: str) -> None:
+    log.info("%s on %s (%s)", form, backend, DECAYS[decay])
 
 
 def _as_autocast(*tensors: Tensor) -> list[Tensor]:

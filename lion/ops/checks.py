@@ -26,13 +26,13 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
         _check_per_token("log_decay", log_decay, q)
         _check_values("log_decay", log_decay, log_decay <= 0, "<= 0, the log of a decay: take its log, or logsigmoid")
     if log_gain is not None:
-        _tensor("log_gain", log_gain, q, "floating point")
+        _tensor("log_gain", log_gain, q, "a floating point")
         _shape("log_gain", log_gain, q.shape[:3], "[B, T, H]")
         _check_values("log_gain", log_gain, log_gain < torch.inf, "below +inf: clamp it")
     if self_weight is not None and not isinstance(self_weight, int | float):
         _check_per_token("self_weight", self_weight, q)
     if mask is not None:
-        _tensor("mask", mask, q, "bool", remedy="True marks a real token: mask.bool()")
+        _tensor("mask", mask, q, "a bool", remedy="True marks a real token: mask.bool()")
         _shape("mask", mask, q.shape[:2], "[B, T]")
     if cu_seqlens is not None:
         _check_cu_seqlens(cu_seqlens, q)
@@ -73,7 +73,7 @@ def _check_qkv(q, k, v):
 
 
 def _check_per_token(name: str, x, q: Tensor) -> None:
-    _tensor(name, x, q, "floating point")
+    _tensor(name, x, q, "a floating point")
     if x.dim() not in PER_TOKEN:
         known = ", ".join(PER_TOKEN.values())
         raise ValueError(f"{name} has shape {tuple(x.shape)}; expected one of {known}.")
@@ -89,7 +89,7 @@ def _check_per_token(name: str, x, q: Tensor) -> None:
 
 def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
     T = q.shape[1]
-    _tensor("cu_seqlens", cu_seqlens, q, "int32 or int64")
+    _tensor("cu_seqlens", cu_seqlens, q, "an int32 or int64")
     if cu_seqlens.dim() != 1 or len(cu_seqlens) < 2:
         raise ValueError(
             f"cu_seqlens has shape {tuple(cu_seqlens.shape)}; expected one dimension, [sequences + 1]: "
@@ -115,7 +115,7 @@ def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
 
 def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
     T = q.shape[1]
-    _tensor("orders", orders, q, "int32 or int64")
+    _tensor("orders", orders, q, "an int32 or int64")
     if orders.dim() not in (1, 2) or orders.shape[-1] != T:
         raise ValueError(
             f"orders has shape {tuple(orders.shape)}; expected ({T},) = [T] for one order "
@@ -157,17 +157,18 @@ def _can_read(x: Tensor) -> bool:
 
 
 KINDS = {
-    "floating point": lambda dtype: dtype.is_floating_point,
-    "bool": lambda dtype: dtype == torch.bool,
-    "int32 or int64": lambda dtype: dtype in (torch.int32, torch.int64),
+    "a floating point": lambda dtype: dtype.is_floating_point,
+    "a bool": lambda dtype: dtype == torch.bool,
+    "an int32 or int64": lambda dtype: dtype in (torch.int32, torch.int64),
 }
 
 
 def _tensor(name: str, x: object, q: Tensor, kind: str, *, remedy: str = "") -> None:
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name} is a {type(x).__name__}; expected a {kind} tensor: torch.as_tensor({name}).")
+        raise TypeError(f"{name} is a {type(x).__name__}; expected {kind} tensor: torch.as_tensor({name}).")
     if not KINDS[kind](x.dtype):
-        raise TypeError(f"{name} has dtype {_name(x.dtype)}; expected {kind}{': ' + remedy if remedy else ''}.")
+        wanted = kind.split(" ", 1)[1] + (f": {remedy}" if remedy else "")
+        raise TypeError(f"{name} has dtype {_name(x.dtype)}; expected {wanted}.")
     _device(name, x, q)
 
 

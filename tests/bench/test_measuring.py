@@ -1,0 +1,49 @@
+"""The measuring itself."""
+
+import time
+
+import torch
+
+from lion.bench import memory
+from lion.bench.memory import peak_memory
+from lion.bench.op import growth
+from lion.bench.timing import interleaved
+
+MEBIBYTE = 2**20
+
+
+def take(size):
+    return torch.ones(size * MEBIBYTE // 4).sum()
+
+
+def test_peak_memory_sees_what_was_freed_again():
+    for size in (64, 128):
+        found = peak_memory(lambda size=size: take(size)) / MEBIBYTE
+        assert 0.9 * size <= found <= 1.1 * size + 8
+
+
+def test_peak_memory_where_there_is_no_high_water_mark(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "CLEAR", tmp_path / "missing" / "clear_refs")
+    found = peak_memory(lambda: (take(64), time.sleep(0.05))) / MEBIBYTE
+    assert found <= 64 * 1.1 + 8
+
+
+def test_interleaved_takes_the_best_and_the_patience_it_is_given():
+    calls = {"quick": 0, "slow": 0}
+
+    def work(name, pause):
+        calls[name] += 1
+        time.sleep(pause)
+
+    works = {"quick": lambda: work("quick", 0.001), "slow": lambda: work("slow", 0.05)}
+    best = interleaved(works, rounds=4, patience=0.11)
+    assert calls == {"quick": 5, "slow": 3}  # one to warm up; the slow one sits out what would be too long
+    assert 0.001 <= best["quick"] < best["slow"]
+
+
+def test_growth_is_the_slope_in_a_log_log_plot():
+    records = [{"shape": [1, 2, T, 4], "name": "a", "seconds": (T / 100) ** 1.5} for T in (100, 400)]
+    records.append({"shape": [1, 2, 800, 4], "name": "b", "seconds": None})
+    ((name, first, last, power),) = growth(records)
+    assert (name, first, last) == ("a", 100, 400)
+    assert abs(power - 1.5) < 1e-12

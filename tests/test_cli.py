@@ -1,0 +1,108 @@
+"""The commands, as a person would call them."""
+
+import json
+
+import pytest
+import torch
+
+import lion
+from lion import doctor
+from lion.cli import main
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    """`--threads` is for a process of its own; here others follow."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_doctor_names_versions_devices_and_kernels(capsys, monkeypatch):
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert torch.__version__ in out
+    assert lion.__version__ in out
+    for kind, why in doctor.devices().items():
+        assert f"torch    {kind}" in out
+        assert why is None or why in out
+    monkeypatch.setitem(doctor.EXTRAS, "no-such-package", "cli")
+    main(["doctor"])
+    assert "not installed: pip install 'lion-attention[cli]'" in capsys.readouterr().out
+
+
+def test_list(capsys):
+    assert main(["list"]) == 0
+    everything = capsys.readouterr().out
+    for what in doctor.LISTS:
+        assert main(["list", what]) == 0
+        assert capsys.readouterr().out.strip() in everything
+
+
+def test_bench_op_prints_and_writes(capsys, tmp_path):
+    path = tmp_path / "new" / "op.json"
+    command = "bench op --shapes 1,2,64,8 1,2,128,8 --rounds 2 --threads 1 --dtype bfloat16 --decay diagonal --json"
+    assert main([*command.split(), str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "bfloat16, diagonal decay, 1 threads, best of 2" in out
+    assert "scan, forward: time grows as T^" in out
+    found = json.loads(path.read_text())
+    assert found["setting"]["threads"] == 1
+    assert len(found["results"]) == 2 * 2 * 5  # shapes, passes, softmax and four forms
+    for record in found["results"]:
+        assert record["seconds"] > 0
+        assert record["times_faster_than_softmax"] > 0
+        assert record["peak_bytes"] >= 0
+
+
+def test_bench_op_without_peers_and_memory(capsys, tmp_path):
+    command = "bench op --shapes 1,2,64,8 --forms scan --rounds 1 --no-softmax --no-memory --json"
+    assert main([*command.split(), str(tmp_path / "op.json")]) == 0
+    out = capsys.readouterr().out
+    assert "softmax" not in out
+    assert "MiB" not in out
+
+
+def test_bench_leaves_out_what_would_not_fit(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("lion.bench.op.available_memory", lambda: 1 << 16)
+    command = "bench op --shapes 1,2,64,8 --forms full scan --rounds 1 --no-memory --json"
+    assert main([*command.split(), str(tmp_path / "op.json")]) == 0
+    assert "-: left out, it would not fit into memory" in capsys.readouterr().out
+
+
+def test_demo(capsys, tmp_path):
+    assert main(["demo", "--out", str(tmp_path), "--max-length", "512"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("LION-LIT", "LION-D", "LION-S", "softmax", "512"))
+    last = out.strip().splitlines()[-1]
+    assert last == f"picture saved to {tmp_path / 'forms.png'}"
+    assert (tmp_path / "forms.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("bench op --shapes 1,2", "shape is '1,2'; expected four sizes B,H,T,D, as in 1,8,1024,64."),
+        ("bench op --dtype int8", "dtype is 'int8'; expected one of 'float32'"),
+        (
+            "bench op --forms scam",
+            "form is 'scam'; expected one of 'full', 'rnn', 'chunk', 'scan'. Did you mean 'scan'?",
+        ),
+        ("bench op --decay some", "decay is 'some'; expected one of 'none', 'fixed', 'per-token', 'diagonal'."),
+        ("bench op --device moon", "--device moon cannot be used: torch knows no such device."),
+        ("bench op --rounds 0", "--rounds and --threads are at least 1."),
+        ("demo --max-length 3", "--max-length is 3; expected at least 256."),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(capsys, command, message):
+    assert main(command.split()) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_version_and_help(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"lion {lion.__version__}\n"
+    assert main([]) == 2
+    assert "demo" in capsys.readouterr().out
