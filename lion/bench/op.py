@@ -251,6 +251,6 @@ def growth(records: Sequence[dict]) -> list[tuple[str, int, int, float]]:
     found = []
     for (name, *_), points in lines.items():
         (first, start), (last, end) = min(points), max(points)
-        if last > first:
+        if last >= 4 * first:  # less says more about the noise than about the growth
             found.append((name, first, last, math.log(end / start) / math.log(last / first)))
     return found

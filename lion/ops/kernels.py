@@ -44,8 +44,8 @@ KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
 }
 
 
-# Up to this many tokens one dense block is faster than carrying states (`lion bench op --forms full,scan`).
-SHORT = 128
+# Up to this many tokens one dense block is faster than carrying states (docs/results.md).
+SHORT = 192
 
 
 class Choice(NamedTuple):

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from lion.ops.options import Options
@@ -18,9 +19,11 @@ class _DecayedScores(torch.autograd.Function):
         return decayed_scores(q, k, f, b, direction, include_self)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad):
         q, k, f, b = ctx.saved_tensors
-        dq, dk, df, db, _ = decayed_scores_grad(q, k, f, b, grad, *ctx.flags)
+        with torch.autocast(q.device.type, enabled=False):  # some call backward() inside an autocast region
+            dq, dk, df, db, _ = decayed_scores_grad(q, k, f, b, grad, *ctx.flags)
         return dq, dk, df.sum_to_size(f.shape), db.sum_to_size(b.shape), None, None
 
 

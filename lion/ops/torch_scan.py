@@ -80,7 +80,8 @@ def scan_backward_op(
     with_den: bool,
     chunk_size: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _backward(q, k, v, f, b, dnum, dden, Options(direction, include_self, with_den, chunk_size))
+    with torch.autocast(q.device.type, enabled=False):  # some call backward() inside an autocast region
+        return _backward(q, k, v, f, b, dnum, dden, Options(direction, include_self, with_den, chunk_size))
 
 
 @scan_op.register_fake
@@ -112,13 +113,15 @@ def _forward(q, k, v, f, b, *options):
     slabs = _slabs(q, options.chunk_size)
     values = _values(v, options)
     outputs = [x.new_empty(x.shape, dtype=f.dtype) for x in values]
-    entering = [_border_states(slabs, (k,), values, cost, back) for back, cost in walks(options.direction, f, b)]
+    crossings = _crossings(slabs, options.direction, f, b)
+    entering = [_border_states(slabs, (k,), values, cost, backward) for backward, cost in crossings]
 
     for index, slab in enumerate(slabs):
         cq, ck, cv = (slab.cut(f.dtype, *x) for x in ((q,), (k,), values))
         cf, cb = slab.cut_cost(f), slab.cut_cost(b)
         out = decayed_scores(cq, ck, cf, cb, options.direction, options.include_self) @ cv
-        for (backward, cost), initial in zip(walks(options.direction, cf, cb), entering, strict=True):
+        for (backward, _), initial in zip(crossings, entering, strict=True):
+            cost = cb if backward else cf
             added = (ck * leaving(cost, backward=backward).exp()).transpose(-1, -2) @ cv
             states = _states(added, cost.sum(-2), initial[index], backward=backward)
             out += (cq * arriving(cost, backward=backward).exp()) @ states
@@ -133,9 +136,9 @@ def _backward(q, k, v, f, b, dnum, dden, options):
     dvalues = (dnum, dden) if options.with_den else (dnum,)
     dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
     df, db = (x.new_empty(q.shape[:-1] + x.shape[-1:]) for x in (f, b))  # summed over broadcast dims below
-    both = walks(options.direction, f, b)
-    entering = [_border_states(slabs, (k,), values, cost, backward) for backward, cost in both]
-    dentering = [_border_states(slabs, (q,), dvalues, cost, backward, adjoint=True) for backward, cost in both]
+    crossings = _crossings(slabs, options.direction, f, b)
+    entering = [_border_states(slabs, (k,), values, cost, backward) for backward, cost in crossings]
+    dentering = [_border_states(slabs, (q,), dvalues, cost, backward, adjoint=True) for backward, cost in crossings]
 
     for index, slab in enumerate(slabs):
         cq, ck, cv, dout = (slab.cut(f.dtype, *x) for x in ((q,), (k,), values, dvalues))
@@ -144,8 +147,8 @@ def _backward(q, k, v, f, b, dnum, dden, options):
         flags = options.direction, options.include_self
         cdq, cdk, cdf, cdb, scores = decayed_scores_grad(cq, ck, cf, cb, dscores, *flags)
         cdv = scores.transpose(-1, -2) @ dout
-        per_walk = zip(walks(options.direction, cf, cb), entering, dentering, strict=True)
-        for (backward, cost), initial, dinitial in per_walk:
+        for (backward, _), initial, dinitial in zip(crossings, entering, dentering, strict=True):
+            cost, dcost = (cb, cdb) if backward else (cf, cdf)
             total = cost.sum(-2)
             to_query = arriving(cost, backward=backward).exp()
             to_key = leaving(cost, backward=backward).exp()
@@ -159,13 +162,18 @@ def _backward(q, k, v, f, b, dnum, dden, options):
             cdk += dkeys * to_key
             cdv += keys @ dadded
             # A decay inside the chunk is paid by walks that end in it, that start in it, and that cross it.
-            dcost = cdb if backward else cdf
             dcost += arriving_grad(_per_cost(dqueries * queries, cost), backward=backward)
             dcost += leaving_grad(_per_cost(dkeys * keys, cost), backward=backward)
             dcost += _per_cost((states * dadded).sum(-1), total).mul(total.exp()).unsqueeze(-2)
         for chunked, whole in ((cdq, dq), (cdk, dk), (cdv, dv), (cdf, df), (cdb, db)):
             slab.paste(chunked, whole)
     return dq, dk, dv, df.sum_to_size(f.shape), db.sum_to_size(b.shape)
+
+
+def _crossings(slabs: "list[Slab]", direction: str, f: Tensor, b: Tensor) -> list[tuple[bool, Tensor]]:
+    """The walks that cross from chunk to chunk: none if there is only one chunk."""
+    alone = not torch.compiler.is_exporting() and slabs[-1].stop <= slabs[0].chunk
+    return [] if alone else walks(direction, f, b)
 
 
 def _per_cost(x: Tensor, cost: Tensor) -> Tensor:
