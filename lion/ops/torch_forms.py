@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from lion.ops.options import Options
@@ -11,20 +10,48 @@ from lion.ops.torch_scores import arriving, decayed_scores, decayed_scores_grad,
 ROWS = 128  # of one block of the `chunk` form
 
 
-class _DecayedScores(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, q, k, f, b, direction, include_self):
-        ctx.save_for_backward(q, k, f, b)
-        ctx.flags = direction, include_self
-        return decayed_scores(q, k, f, b, direction, include_self)
+def _scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, options: Options) -> Tensor:
+    run = decayed_scores if torch.compiler.is_exporting() else scores_op
+    return run(q, k, f, b, options.direction, options.include_self)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        q, k, f, b = ctx.saved_tensors
-        with torch.autocast(q.device.type, enabled=False):  # some call backward() inside an autocast region
-            dq, dk, df, db, _ = decayed_scores_grad(q, k, f, b, grad, *ctx.flags)
-        return dq, dk, df.sum_to_size(f.shape), db.sum_to_size(b.shape), None, None
+
+# An operator of its own, as the scan is: for its gradient, and so that torch.compile takes it as it is.
+@torch.library.custom_op("lion::decayed_scores", mutates_args=())
+def scores_op(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
+    return decayed_scores(q, k, f, b, direction, include_self).contiguous()
+
+
+@torch.library.custom_op("lion::decayed_scores_backward", mutates_args=())
+def scores_backward_op(
+    q: Tensor, k: Tensor, f: Tensor, b: Tensor, grad: Tensor, direction: str, include_self: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    with torch.autocast(q.device.type, enabled=False):  # some call backward() inside an autocast region
+        dq, dk, df, db, _ = decayed_scores_grad(q, k, f, b, grad, direction, include_self)
+    df, db = df.sum_to_size(f.shape), db.sum_to_size(b.shape)
+    return dq.contiguous(), dk.contiguous(), df.contiguous(), db.contiguous()
+
+
+@scores_op.register_fake
+def _(q, k, f, b, direction, include_self):
+    return q.new_empty(*q.shape[:-1], k.shape[-2])
+
+
+@scores_backward_op.register_fake
+def _(q, k, f, b, grad, direction, include_self):
+    return tuple(x.new_empty(x.shape) for x in (q, k, f, b))
+
+
+def _save(ctx, inputs, output):
+    *tensors, direction, include_self = inputs
+    ctx.save_for_backward(*tensors)
+    ctx.flags = direction, include_self
+
+
+def _differentiate(ctx, grad):
+    return *scores_backward_op(*ctx.saved_tensors, grad, *ctx.flags), None, None
+
+
+scores_op.register_autograd(_differentiate, setup_context=_save)
 
 
 def _head_first(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor) -> tuple[Tensor, ...]:
@@ -41,7 +68,7 @@ def _tokens_first(num: Tensor, den: Tensor, with_den: bool) -> tuple[Tensor, Ten
 def full(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
     """The whole T x T matrix at once."""
     q, k, v, f, b = _head_first(q, k, v, f, b)
-    scores = _DecayedScores.apply(q, k, f, b, options.direction, options.include_self)
+    scores = _scores(q, k, f, b, options)
     return _tokens_first(scores @ v, scores.sum(-1, keepdim=True), options.with_den)
 
 
@@ -61,8 +88,7 @@ def chunk(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Option
 
 
 def _row_block(q, k, v, f, b, rows, options):
-    inside = [x[:, :, rows] for x in (q, k, f, b)]
-    scores = _DecayedScores.apply(*inside, options.direction, options.include_self)
+    scores = _scores(q[:, :, rows], k[:, :, rows], f[:, :, rows], b[:, :, rows], options)
     num, den = scores @ v[:, :, rows], scores.sum(-1, keepdim=True)
     for backward, cost in walks(options.direction, f, b):
         outside = slice(rows.stop, None) if backward else slice(0, rows.start)

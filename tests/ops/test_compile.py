@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lion
-from lion.ops import torch_scan
+from lion.ops import torch_forms, torch_scan
 from tests.ops.problems import assert_same, output_and_gradients, problem
 
 
@@ -36,7 +36,7 @@ def test_compile(decay):
 def test_compile_with_gates_and_auto():
     layer = Layer(norm="max")
     compiled = torch.compile(layer, fullgraph=True, dynamic=True)
-    for T in (150, 200):
+    for T in (150, 200, 100):  # both sides of where auto changes its mind
         kwargs = tensors("per token", T, gain=True)
         assert_same(output_and_gradients(compiled, kwargs), output_and_gradients(layer, kwargs), 1e-12, T)
 
@@ -74,6 +74,8 @@ def test_opcheck(decay):
     f, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     for direction, with_den in (("both", True), ("forward", False)):
         torch.library.opcheck(torch_scan.scan_op, (q, k, v, f, b, direction, True, with_den, None))
+    block = [x.detach().expand(-1, 70, 2, -1).transpose(1, 2).requires_grad_() for x in (q, k, f, b)]
+    torch.library.opcheck(torch_forms.scores_op, (*block, "both", True))
 
 
 def test_autocast_keeps_the_sums_in_float32():
