@@ -41,7 +41,7 @@ def test_list(capsys):
 
 def test_bench_op_prints_and_writes(capsys, tmp_path):
     path = tmp_path / "new" / "op.json"
-    command = "bench op --shapes 1,2,64,8 1,2,128,8 --rounds 2 --threads 1 --dtype bfloat16 --decay diagonal --json"
+    command = "bench op --shapes 1,2,32,8 1,2,128,8 --rounds 2 --threads 1 --dtype bfloat16 --decay diagonal --json"
     assert main([*command.split(), str(path)]) == 0
     out = capsys.readouterr().out
     assert "bfloat16, diagonal decay, 1 threads, best of 2" in out
