@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], None] = args.run
     try:
         run(args)
-    except (ValueError, ImportError) as problem:
+    except (ValueError, ImportError, OSError) as problem:
         print(f"lion {args.command}: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

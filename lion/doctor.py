@@ -1,7 +1,6 @@
 """`lion doctor` and `lion list`: what is installed, what runs here, and why the rest does not."""
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil

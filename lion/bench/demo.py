@@ -62,8 +62,8 @@ def sweep(lengths: tuple[int, ...], bar: Bar) -> list[Point]:
                 continue
             work = contender(name, inputs, "auto")
             with torch.no_grad():
-                memory = peak_memory(work)
                 time = min(seconds(work) for _ in range(1 if expected[name] > 0.5 else 5))
+                memory = peak_memory(work)  # warm: without what is only ever allocated once
             expected[name] = time * (4 if name in QUADRATIC else 2)
             points.append(Point(name, T, time, memory))
     return points

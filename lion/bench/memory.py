@@ -68,8 +68,10 @@ def _sampled(work: Callable[[], object]) -> int:
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    work()
-    peak = max(peak, used())
-    done.set()
-    watcher.join()
+    try:
+        work()
+        peak = max(peak, used())
+    finally:
+        done.set()
+        watcher.join()
     return peak - before

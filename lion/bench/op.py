@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -133,14 +134,15 @@ def measure(
     if backward:
         inputs = inputs.trainable()
     fits = [name for name in names if memory_needed(name, shape, size, backward) < 0.5 * available_memory()]
-    works: dict[str, Callable[[], object]] = {name: contender(name, inputs, backend) for name in fits}
-    if backward:
-        works = {name: training(contender(name, inputs, backend), inputs) for name in fits}
+    works: dict[str, Callable[[], object]] = {}
+    for name in fits:
+        run = contender(name, inputs, backend)
+        works[name] = training(run, inputs) if backward else run
     context = contextlib.nullcontext() if backward else torch.no_grad()
     with context:
-        times = interleaved(works, rounds=rounds, tick=tick)
+        times, tries = interleaved(works, rounds=rounds, tick=tick)
         bytes_ = {name: peak_memory(work, device) for name, work in works.items()} if with_memory else {}
-    record = {"shape": list(shape), "pass": "forward+backward" if backward else "forward"}
+    record = {"shape": list(shape), "pass": "forward+backward" if backward else "forward", "best_of": tries}
     return [
         record
         | {
@@ -198,8 +200,7 @@ def run(
         "rounds": rounds,
         "torch": torch.__version__,
         "lion": lion.__version__,
-        "machine": platform.machine(),
-        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "machine": f"{cpu_model()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
     }
     print(report(records, setting))
     if json_path is not None:
@@ -227,7 +228,7 @@ def report(records: Sequence[dict], setting: dict) -> str:
         rows.append([shape if shape != last else "", name, *cells])
         last = shape
     header = ("B,H,T,D", "what", *(f"{which} {title}" for which in ("fwd", "fwd+bwd") for title, *_ in columns))
-    words = f"{setting['dtype']}, {setting['decay']} decay, {setting['threads']} threads, best of {setting['rounds']}"
+    words = f"{setting['dtype']}, {setting['decay']} decay, {setting['threads']} threads, best of {_tries(records)}"
     notes = []
     if peers:
         notes.append("vs softmax: how many times faster than torch's scaled_dot_product_attention")
@@ -239,6 +240,20 @@ def report(records: Sequence[dict], setting: dict) -> str:
         for name, first, last_, power in growth([x for x in records if x["pass"] == which])
     ]
     return "\n".join([words, "", table(header, rows), "", *notes])
+
+
+def _tries(records: Sequence[dict]) -> str:
+    tries = sorted({x["best_of"] for x in records})
+    same = "the same for all of a shape"
+    return str(tries[0]) if len(tries) == 1 else f"{tries[0]} to {tries[-1]} ({same})"
+
+
+def cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def growth(records: Sequence[dict]) -> list[tuple[str, int, int, float]]:

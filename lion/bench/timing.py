@@ -10,25 +10,26 @@ def interleaved(
     works: Mapping[str, Callable[[], object]],
     *,
     rounds: int = 5,
-    patience: float = 10.0,
+    patience: float = 30.0,
     tick: Callable[[], object] = lambda: None,
-) -> dict[str, float]:
-    """The best time of each piece of work in seconds.
+) -> tuple[dict[str, float], int]:
+    """The best time of each piece of work in seconds, and how many tries each had.
 
-    One run each to warm up, then `rounds` rounds of all in turn, so that a noisy neighbour disturbs all
-    alike. Work that would take more than `patience` seconds over all rounds sits out some, never the first.
+    One run each to warm up, then rounds of all in turn, so that a noisy neighbour disturbs all alike and
+    all have the same number of tries: `rounds`, or as many as the slowest can have in `patience` seconds.
     """
     warm = {}
     for name, work in works.items():
         warm[name] = seconds(work)
         tick()
+    fair = max(1, min(rounds, int(patience / max(warm.values(), default=1.0))))
     best = dict.fromkeys(works, float("inf"))
     for turn in range(rounds):
         for name, work in works.items():
-            if turn == 0 or warm[name] * (turn + 1) <= patience:
+            if turn < fair:
                 best[name] = min(best[name], seconds(work))
             tick()
-    return best
+    return best, fair
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -40,5 +41,5 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def _finish() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()

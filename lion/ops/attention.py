@@ -1,5 +1,6 @@
 """`lion.attention`: check, choose a kernel, run it, normalise."""
 
+import contextlib
 import functools
 import logging
 from typing import NamedTuple
@@ -56,12 +57,15 @@ def attention(
         backend: "auto" or "torch".
         chunk_size: tokens per chunk of the forms "chunk" and "scan".
 
+    Values (a positive decay, NaN, an order that is no permutation) are checked in eager mode; under
+    torch.compile, torch.export and CUDA graph capture only shapes, dtypes and devices are.
+
     Returns:
         [B, T, H, V] in the dtype of v. Sums and exponents are kept in float32 at least.
     """
     q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    with torch.autocast(q.device.type, enabled=False):
+    with _without_autocast(q.device.type):
         problem = _Problem.of(q, k, v, log_decay, log_gain, self_weight, mask)
         walk = _Walk(direction, cu_seqlens, chunk_size)
         choice = choose(form, backend, _decay_kind(problem, walk), q.shape[1], q.device, chunk_size)
@@ -107,11 +111,19 @@ def _log_choice(form: str, backend: str, decay: str) -> None:
     log.info("%s on %s (%s)", form, backend, DECAYS[decay])
 
 
+def _without_autocast(kind: str) -> contextlib.AbstractContextManager:
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()
+
+
 def _as_autocast(*tensors: Tensor) -> list[Tensor]:
     """Under autocast, the dtype that torch's own attention would take."""
-    if isinstance(tensors[0], Tensor) and torch.is_autocast_enabled(tensors[0].device.type):
-        dtype = torch.get_autocast_dtype(tensors[0].device.type)
-        return [x.to(dtype) if isinstance(x, Tensor) and x.dtype != torch.float64 else x for x in tensors]
+    if not isinstance(tensors[0], Tensor):
+        return list(tensors)  # to be refused
+    kind = tensors[0].device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        castable = (torch.float32, torch.bfloat16, torch.float16)
+        return [x.to(dtype) if isinstance(x, Tensor) and x.dtype in castable else x for x in tensors]
     return list(tensors)
 
 
@@ -202,7 +214,9 @@ def _over_orders(problem: _Problem, walk: _Walk, choice: Choice, orders: Tensor 
 def _add(a: Sums, b: Sums) -> Sums:
     if a.log_scale is not None and b.log_scale is not None:
         top = torch.maximum(a.log_scale, b.log_scale)
-        a, b = _rescale(a, a.log_scale - top), _rescale(b, b.log_scale - top)
+        nowhere = top.isneginf()  # nothing reaches the token in either: all is 0 already
+        a = _rescale(a, torch.where(nowhere, 0, a.log_scale - top))
+        b = _rescale(b, torch.where(nowhere, 0, b.log_scale - top))
         a = a._replace(log_scale=top, den_log_scale=top)
     den = None if a.den is None or b.den is None else a.den + b.den
     return a._replace(num=a.num + b.num, den=den)
@@ -223,8 +237,9 @@ def _run(problem: _Problem, walk: _Walk, choice: Choice, with_den: bool) -> Sums
     if log_gain is not None:
         shared = decay == "none"  # then every token is reached by the largest gate of all
         scaled = gain.stabilise_together(log_gain, f, b) if shared else gain.stabilise(log_gain, f, b, walk.direction)
-        key_factor, f, b, log_scale = scaled
+        query_factor, key_factor, f, b, log_scale = scaled
         k = k * key_factor
+        q = q if query_factor is None else q * query_factor
     options = Options(walk.direction, include_self=self_weight is None, with_den=with_den, chunk_size=walk.chunk_size)
     num, den = KERNELS[choice.backend, choice.form, decay](q, k, v, f, b, options)
     if self_weight is not None:
@@ -245,6 +260,9 @@ def _cut_between_sequences(cost: Tensor, cu_seqlens: Tensor | None, T: int) -> t
 
 def _normalise(sums: Sums, norm: str, mask: Tensor | None) -> Tensor:
     num, den, log_scale, den_log_scale = sums
+    if mask is not None and log_scale is not None and den_log_scale is not None:
+        real = mask[:, :, None, None]  # a masked token's 0 is 0 at any scale
+        log_scale, den_log_scale = torch.where(real, log_scale, 0), torch.where(real, den_log_scale, 0)
     if norm == "none":
         return num if log_scale is None else num * log_scale.exp()
     assert den is not None

@@ -14,7 +14,7 @@ PER_TOKEN = {1: "[H]", 2: "[H, D]", 3: "[B, T, H]", 4: "[B, T, H, D]"}
 
 
 def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size):
-    """Raise TypeError or ValueError unless all arguments fit together."""
+    """Raise an error that says what to do, unless all arguments fit together."""
     _check_qkv(q, k, v)
     one_of("norm", norm, NORMS)
     one_of("direction", direction, DIRECTIONS)
@@ -22,18 +22,20 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
         raise NotImplementedError(
             "beta asks for the delta rule, which this version of lion does not have: leave beta out, and use log_decay."
         )
-    if log_decay is not None:
-        _check_per_token("log_decay", log_decay, q)
-        _check_values("log_decay", log_decay, log_decay <= 0, "<= 0, the log of a decay: take its log, or logsigmoid")
-    if log_gain is not None:
-        _tensor("log_gain", log_gain, q, "a floating point")
-        _shape("log_gain", log_gain, q.shape[:3], "[B, T, H]")
-        _check_values("log_gain", log_gain, log_gain < torch.inf, "below +inf: clamp it")
-    if self_weight is not None and not isinstance(self_weight, int | float):
-        _check_per_token("self_weight", self_weight, q)
     if mask is not None:
         _tensor("mask", mask, q, "a bool", remedy="True marks a real token: mask.bool()")
         _shape("mask", mask, q.shape[:2], "[B, T]")
+    if log_decay is not None:
+        _check_per_token("log_decay", log_decay, q)
+        _check_values(
+            "log_decay", log_decay, log_decay <= 0, mask, "<= 0, the log of a decay: take its log, or logsigmoid"
+        )
+    if log_gain is not None:
+        _tensor("log_gain", log_gain, q, "a floating point", remedy="log_gain.float()")
+        _shape("log_gain", log_gain, q.shape[:3], "[B, T, H]")
+        _check_values("log_gain", log_gain, log_gain < torch.inf, mask, "below +inf: clamp it")
+    if self_weight is not None and not isinstance(self_weight, int | float):
+        _check_per_token("self_weight", self_weight, q)
     if cu_seqlens is not None:
         _check_cu_seqlens(cu_seqlens, q)
     if orders is not None:
@@ -73,7 +75,7 @@ def _check_qkv(q, k, v):
 
 
 def _check_per_token(name: str, x, q: Tensor) -> None:
-    _tensor(name, x, q, "a floating point")
+    _tensor(name, x, q, "a floating point", remedy=f"{name}.float()")
     if x.dim() not in PER_TOKEN:
         known = ", ".join(PER_TOKEN.values())
         raise ValueError(f"{name} has shape {tuple(x.shape)}; expected one of {known}.")
@@ -89,7 +91,7 @@ def _check_per_token(name: str, x, q: Tensor) -> None:
 
 def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
     T = q.shape[1]
-    _tensor("cu_seqlens", cu_seqlens, q, "an int32 or int64")
+    _tensor("cu_seqlens", cu_seqlens, q, "an int32 or int64", remedy="cu_seqlens.long()")
     if cu_seqlens.dim() != 1 or len(cu_seqlens) < 2:
         raise ValueError(
             f"cu_seqlens has shape {tuple(cu_seqlens.shape)}; expected one dimension, [sequences + 1]: "
@@ -110,12 +112,15 @@ def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
         )
     for left, right in itertools.pairwise(borders):
         if left > right:
-            raise ValueError(f"cu_seqlens falls from {left} to {right}; expected it never to fall: sort it.")
+            raise ValueError(
+                f"cu_seqlens falls from {left} to {right}; expected it never to fall: "
+                "it is the cumulative sum of the lengths with a 0 in front."
+            )
 
 
 def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
     T = q.shape[1]
-    _tensor("orders", orders, q, "an int32 or int64")
+    _tensor("orders", orders, q, "an int32 or int64", remedy="orders.long()")
     if orders.dim() not in (1, 2) or orders.shape[-1] != T:
         raise ValueError(
             f"orders has shape {tuple(orders.shape)}; expected ({T},) = [T] for one order "
@@ -142,10 +147,17 @@ def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
             )
 
 
-def _check_values(name: str, x: Tensor, fine: Tensor, want: str) -> None:
-    if _can_read(x) and not fine.all():
+def _check_values(name: str, x: Tensor, fine: Tensor, mask: Tensor | None, want: str) -> None:
+    """What masked tokens hold does not count."""
+    if not _can_read(x):
+        return
+    if mask is not None and x.dim() > 2:
+        fine = fine | ~mask.reshape(*mask.shape, *[1] * (x.dim() - 2))
+    if not fine.all():
         where = (~fine).nonzero()[0].tolist()
         value = x[tuple(where)].item()
+        if value != value:
+            raise ValueError(f"{name} is NaN at {where}; expected numbers: look for what made it, a log of 0 or below?")
         raise ValueError(f"{name} is {value:g} at {where}; expected values {want}.")
 
 
@@ -163,12 +175,11 @@ KINDS = {
 }
 
 
-def _tensor(name: str, x: object, q: Tensor, kind: str, *, remedy: str = "") -> None:
+def _tensor(name: str, x: object, q: Tensor, kind: str, *, remedy: str) -> None:
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name} is a {type(x).__name__}; expected {kind} tensor: torch.as_tensor({name}).")
+        raise TypeError(f"{name} is a {type(x).__name__}; expected {kind} tensor.")
     if not KINDS[kind](x.dtype):
-        wanted = kind.split(" ", 1)[1] + (f": {remedy}" if remedy else "")
-        raise TypeError(f"{name} has dtype {_name(x.dtype)}; expected {wanted}.")
+        raise TypeError(f"{name} has dtype {_name(x.dtype)}; expected {kind.split(' ', 1)[1]}: {remedy}.")
     _device(name, x, q)
 
 

@@ -19,49 +19,53 @@ from torch import Tensor
 from lion.ops.blocks import into_blocks, out_of_blocks
 from lion.ops.torch_scores import arriving, leaving, segment_sums
 
-BLOCK = 64
+BLOCK = 16  # small, since a block's walks are a [BLOCK, BLOCK] tensor, per channel if decays are
 
 
 class Gained(NamedTuple):
-    key_factor: Tensor  # [B, T, H, 1]
+    query_factor: Tensor | None  # [B, T, H, D]; None is 1
+    key_factor: Tensor  # [B, T, H, D or 1]
     f: Tensor
     b: Tensor
-    log_scale: Tensor  # [B, T, H, 1]: num and den come out times exp(-log_scale)
+    log_scale: Tensor  # [B, T, H, 1]: num and den come out times exp(-log_scale); -inf where nothing arrives
 
 
 def stabilise(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) -> Gained:
     """log_gain [B, T, H, 1]; f, b [B or 1, T or 1, H or 1, D or 1]"""
-    p = _largest_exponent(log_gain.detach(), f.detach(), b.detach(), direction)
-    reached = ~p.isneginf()
-    p = torch.where(reached, p, 0)
+    largest = _largest_exponent(log_gain.detach(), f.detach(), b.detach(), direction)
+    reached = ~largest.isneginf()
+    p = torch.where(reached, largest, 0)
+    scale = largest.amax(-1, keepdim=True)
     # Tokens that nothing reaches have nothing to pass on, and the last has nowhere to go: no matter the cost.
     following = torch.cat([p, p[:, -1:]], 1)[:, 1:]
     preceding = torch.cat([p[:, :1], p], 1)[:, :-1]
     return Gained(
+        # Channels that decay apart arrive at scales of their own; the row has one.
+        query_factor=torch.where(reached, p - scale, 0).exp() if p.shape[-1] > 1 else None,
         key_factor=(log_gain - p).exp(),
         f=f + torch.where(reached, p - following, 0),
         b=b + torch.where(reached, p - preceding, 0),
-        log_scale=p,
+        log_scale=scale,
     )
 
 
 def stabilise_together(log_gain: Tensor, f: Tensor, b: Tensor) -> Gained:
     """The same where there is no decay and every token reaches every token: one p for all."""
-    p = log_gain.detach().amax(1, keepdim=True) if log_gain.shape[1] else log_gain.detach()
-    p = torch.where(p.isneginf(), 0, p)
-    return Gained((log_gain - p).exp(), f, b, p.expand(log_gain.shape))
+    largest = log_gain.detach().amax(1, keepdim=True) if log_gain.shape[1] else log_gain.detach()
+    p = torch.where(largest.isneginf(), 0, largest)
+    return Gained(None, (log_gain - p).exp(), f, b, largest.expand(log_gain.shape))
 
 
 def _largest_exponent(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) -> Tensor:
-    """p [B, T, H, 1]. Of a diagonal decay the slowest channel counts: its bound holds for all."""
-    start = log_gain.transpose(1, 2)
-    f, b = (x.amax(-1, keepdim=True).transpose(1, 2).expand(start.shape) for x in (f, b))
+    """p [B, T, H, E], one for each channel that decays on its own."""
+    channels = torch.broadcast_shapes(log_gain.shape, f.shape)
+    start, f, b = (x.expand(channels).permute(0, 2, 3, 1).unsqueeze(-1) for x in (log_gain, f, b))  # [B, H, E, T, 1]
     p = start
     if direction != "backward":
         p = torch.maximum(p, _best_walk(start, f))
     if direction != "forward":
-        p = torch.maximum(p, _best_walk(start.flip(2), b.flip(2)).flip(2))
-    return p.transpose(1, 2)
+        p = torch.maximum(p, _best_walk(start.flip(-2), b.flip(-2)).flip(-2))
+    return p.squeeze(-1).permute(0, 3, 1, 2)
 
 
 def _best_walk(start: Tensor, cost: Tensor, depth: int = 0) -> Tensor:

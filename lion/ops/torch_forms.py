@@ -114,11 +114,20 @@ def rnn(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options)
 
 
 def _recurrence(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, backward: bool) -> Tensor:
-    B, H, T, D = q.shape
+    B, H, _, D = q.shape
     state = v.new_zeros(B, H, D, v.shape[-1])
+    # Unbound, not indexed: the gradient of T slices would be T tensors as long as the sequence.
+    tokens = list(
+        zip(
+            q.unsqueeze(-2).unbind(2),
+            k.unsqueeze(-1).unbind(2),
+            v.unsqueeze(-2).unbind(2),
+            decay.unsqueeze(-1).unbind(2),
+            strict=True,
+        )
+    )
     met = []
-    for t in reversed(range(T)) if backward else range(T):
-        met.append((q[:, :, t, None] @ state).squeeze(2))
-        added = k[:, :, t, :, None] * v[:, :, t, None, :]
-        state = decay[:, :, t, :, None] * (state + added)
+    for q_t, k_t, v_t, decay_t in reversed(tokens) if backward else tokens:
+        met.append((q_t @ state).squeeze(-2))
+        state = decay_t * (state + k_t * v_t)
     return torch.stack(met[::-1] if backward else met, 2) if met else torch.zeros_like(v)

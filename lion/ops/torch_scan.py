@@ -33,6 +33,7 @@ from lion.ops.torch_scores import (
 CHUNK = 64
 GROUP = 32  # states carried by one dense mask; more of them go by groups
 SLAB_ELEMENTS = 1 << 19  # of one slab's scores: 2 MiB in float32
+SLAB_CHUNKS = 4  # at least: each slab keeps a state per direction
 
 
 def scan(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
@@ -277,5 +278,5 @@ def _slabs(q: Tensor, chunk_size: int | None) -> list[Slab]:
         return [Slab(0, T, chunk_size or CHUNK)]
     # Chunks that fill T: 197 tokens are 4 chunks of 50, not 3 of 64 and one of 5.
     chunk = chunk_size or (math.ceil(T / math.ceil(T / CHUNK)) if T else CHUNK)
-    size = chunk * max(1, min(GROUP, SLAB_ELEMENTS // max(1, B * H * chunk * chunk)))
+    size = chunk * max(SLAB_CHUNKS, min(GROUP, SLAB_ELEMENTS // max(1, B * H * chunk * chunk)))
     return [Slab(start, min(start + size, T), chunk) for start in range(0, max(T, 1), size)]

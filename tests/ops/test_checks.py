@@ -110,7 +110,7 @@ CASES = {
     "log_decay is no tensor": (
         {"log_decay": -0.5},
         TypeError,
-        "log_decay is a float; expected a floating point tensor: torch.as_tensor(log_decay).",
+        "log_decay is a float; expected a floating point tensor.",
     ),
     "log_decay transposed": (
         {"log_decay": -rand(B, H, T)},
@@ -141,7 +141,7 @@ CASES = {
     "log_decay of integers": (
         {"log_decay": torch.zeros(H, dtype=torch.int32)},
         TypeError,
-        "log_decay has dtype int32; expected floating point.",
+        "log_decay has dtype int32; expected floating point: log_decay.float().",
     ),
     "log_decay elsewhere": (
         {"log_decay": torch.empty(H, device="meta")},
@@ -156,7 +156,12 @@ CASES = {
     "log_decay NaN": (
         {"log_decay": NAN},
         ValueError,
-        "log_decay is nan at [1, 2, 0]; expected values <= 0, the log of a decay: take its log, or logsigmoid.",
+        "log_decay is NaN at [1, 2, 0]; expected numbers: look for what made it, a log of 0 or below?",
+    ),
+    "log_gain of integers": (
+        {"log_gain": torch.zeros(B, T, H).long()},
+        TypeError,
+        "log_gain has dtype int64; expected floating point: log_gain.float().",
     ),
     "log_gain of other shape": (
         {"log_gain": rand(B, H, T)},
@@ -171,7 +176,7 @@ CASES = {
     "log_gain NaN": (
         {"log_gain": NAN},
         ValueError,
-        "log_gain is nan at [1, 2, 0]; expected values below +inf: clamp it.",
+        "log_gain is NaN at [1, 2, 0]; expected numbers: look for what made it, a log of 0 or below?",
     ),
     "self_weight of other shape": (
         {"self_weight": rand(D, H)},
@@ -181,7 +186,7 @@ CASES = {
     "self_weight is no number": (
         {"self_weight": "one"},
         TypeError,
-        "self_weight is a str; expected a floating point tensor: torch.as_tensor(self_weight).",
+        "self_weight is a str; expected a floating point tensor.",
     ),
     "mask of integers": (
         {"mask": torch.ones(B, T, dtype=torch.int64)},
@@ -196,12 +201,12 @@ CASES = {
     "cu_seqlens is a list": (
         {"cu_seqlens": [0, 6]},
         TypeError,
-        "cu_seqlens is a list; expected an int32 or int64 tensor: torch.as_tensor(cu_seqlens).",
+        "cu_seqlens is a list; expected an int32 or int64 tensor.",
     ),
     "cu_seqlens of floats": (
         {"cu_seqlens": torch.tensor([0.0, 6.0])},
         TypeError,
-        "cu_seqlens has dtype float32; expected int32 or int64.",
+        "cu_seqlens has dtype float32; expected int32 or int64: cu_seqlens.long().",
     ),
     "cu_seqlens of two dimensions": (
         {"cu_seqlens": torch.zeros(2, 2).long()},
@@ -224,7 +229,8 @@ CASES = {
     "cu_seqlens falling": (
         ONE | {"cu_seqlens": torch.tensor([0, 4, 2, 6])},
         ValueError,
-        "cu_seqlens falls from 4 to 2; expected it never to fall: sort it.",
+        "cu_seqlens falls from 4 to 2; expected it never to fall: "
+        "it is the cumulative sum of the lengths with a 0 in front.",
     ),
     "orders of other length": (
         {"orders": torch.arange(T + 1)},
@@ -239,7 +245,7 @@ CASES = {
     "orders of floats": (
         {"orders": torch.rand(T)},
         TypeError,
-        "orders has dtype float32; expected int32 or int64.",
+        "orders has dtype float32; expected int32 or int64: orders.long().",
     ),
     "no permutation": (
         {"orders": torch.stack([torch.arange(T), torch.zeros(T).long()])},
@@ -306,3 +312,19 @@ def test_what_is_fine():
     lion.attention(**ONE, cu_seqlens=torch.tensor([0, 3, 3, 6], dtype=torch.int32))
     lion.attention(**inputs(orders=torch.arange(T, dtype=torch.int32)))
     lion.attention(**inputs(self_weight=2))
+    mask = torch.ones(B, T).bool()
+    mask[1, 2] = mask[0, 3] = False  # where the bad values are
+    for bad in (NAN, POSITIVE):
+        assert lion.attention(**inputs(log_decay=bad, mask=mask)).isfinite().all()
+    assert lion.attention(**inputs(log_gain=NAN, mask=mask)).isfinite().all()
+
+
+def test_autocast_does_not_hide_a_wrong_dtype():
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(TypeError, match="q has dtype int64"):
+        lion.attention(**inputs(q=torch.ones(B, T, H, D, dtype=torch.int64)))
+
+
+def test_meta_tensors_have_an_explanation_and_a_shape():
+    q, k, v = (torch.empty(B, T, H, D, device="meta") for _ in range(3))
+    assert lion.explain(q, k, v).form == "scan"
+    assert lion.attention(q, k, v).shape == (B, T, H, D)

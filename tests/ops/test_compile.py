@@ -89,13 +89,12 @@ def test_autocast_keeps_the_sums_in_float32():
     assert (out - want).abs().max() <= 2**-8 * want.abs().max()
 
 
-@pytest.mark.parametrize("form", ["scan", "full"])
-def test_backward_inside_autocast_keeps_the_sums_in_float32(form):
+def test_backward_inside_autocast_keeps_the_sums_in_float32():
     kwargs = {name: x.float() for name, x in tensors("per token", 300).items()}
-    want = output_and_gradients(lion.attention, kwargs, form=form)
+    want = output_and_gradients(lion.attention, kwargs)
     q, k, v, log_decay = (kwargs[name].detach().requires_grad_() for name in ("q", "k", "v", "log_decay"))
-    out = lion.attention(q, k, v, log_decay, form=form)
+    out = lion.attention(q, k, v, log_decay, form="scan")
     along = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         (grad,) = torch.autograd.grad(out, log_decay, along)
-    assert (grad - want["log_decay"]).abs().max() <= 2**-6 * want["log_decay"].abs().max()
+    assert (grad - want["log_decay"]).abs().max() <= 1e-5 * want["log_decay"].abs().max()

@@ -77,6 +77,7 @@ def test_scan_slab_by_slab(decay, group, slab, monkeypatch):
     """Long sequences go slab by slab, and many chunks of a slab by groups: here at small sizes."""
     monkeypatch.setattr(torch_scan, "GROUP", group)
     monkeypatch.setattr(torch_scan, "SLAB_ELEMENTS", slab)
+    monkeypatch.setattr(torch_scan, "SLAB_CHUNKS", 1)
     for direction, mask in itertools.product(DIRECTIONS, (False, True)):
         compare(problem(decay, T=41, mask=mask), chunk_size=3, direction=direction)
 

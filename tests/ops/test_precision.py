@@ -86,6 +86,31 @@ def test_a_gate_that_was_huge_long_ago():
         assert (got - want).abs().max() <= 2e-5 * want.abs().max()
 
 
+def test_channels_that_forget_at_different_times():
+    """The slowest channel of every step forgets nothing, while every single channel forgets all."""
+    kwargs = problem("diagonal", T=90, D=2, gain=True)
+    kwargs["log_decay"] = (
+        torch.tensor([[0.0, -50.0], [-50.0, 0.0]]).double().repeat(45, 1)[None, :, None].repeat(2, 1, 2, 1)
+    )
+    kwargs["log_gain"][:, 0] = 150
+    want = reference.attention(**kwargs)
+    for form in FORMS:
+        single = {name: x.float() if x is not None else x for name, x in kwargs.items()}
+        got = output_and_gradients(lion.attention, single, form=form)
+        assert all(torch.isfinite(x).all() for x in got.values())
+        assert (got["output"] - want).abs().max() <= 2e-5 * want.abs().max()
+
+
+def test_masked_tokens_are_zero_at_any_scale():
+    kwargs = {name: x.float() if x is not None else x for name, x in problem("fixed", gain=True).items()}
+    kwargs["log_gain"] += 100
+    kwargs["v"] *= 1e-30
+    kwargs["mask"] = torch.rand(2, 11) > 0.5
+    for form, norm in itertools.product(FORMS, ("sum", "max", "none", "unmasked")):
+        out = lion.attention(**kwargs, form=form, norm=norm)
+        assert (out[~kwargs["mask"]] == 0).all(), (form, norm)
+
+
 MILLION = """
 import json, sys, torch, lion
 from lion.bench.memory import peak_memory
