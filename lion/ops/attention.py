@@ -75,6 +75,7 @@ def attention(
         sums = _over_orders(problem, walk, choice, orders, with_den=norm in ("sum", "max"))
         if norm == "unmasked":
             undecayed = problem._replace(v=problem.v[..., :0], log_decay=None, self_weight=None)
+            choice = choose(form, backend, _decay_kind(undecayed, walk), q.shape[1], q.device, chunk_size)
             plain = _over_orders(undecayed, walk, choice, orders, with_den=True)
             sums = Sums(sums.num, plain.den, sums.log_scale, plain.log_scale)
         return _normalise(sums, norm, mask).to(v.dtype)

@@ -83,7 +83,7 @@ def decayed_scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, i
 def decayed_scores_grad(
     q: Tensor, k: Tensor, f: Tensor, b: Tensor, grad: Tensor, direction: str, include_self: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, f, b; and the scores themselves, which every caller needs too."""
+    """Gradients of q, k, f, b; and the scores themselves, which come with them."""
     if f.shape[-1] == 1:
         return _scalar_scores_grad(q, k, f, b, grad, direction, include_self)
     lead = q.shape[:-2]
@@ -94,7 +94,7 @@ def decayed_scores_grad(
 
 
 def _one_batch(x: Tensor, lead: torch.Size) -> Tensor:
-    """One leading dimension: with symbolic sizes, every further one multiplies the time to compile."""
+    """One leading dimension: torch.export cannot follow the halves of several symbolic ones."""
     return x.expand(*lead, -1, -1).flatten(0, -3)
 
 
