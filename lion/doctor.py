@@ -8,7 +8,8 @@ import shutil
 import torch
 
 from lion._version import __version__
-from lion.ops.kernels import BACKENDS, DECAYS, FORMS, KERNELS
+from lion.ops.cpu import library
+from lion.ops.kernels import BACKENDS, DECAYS, FORMS, KERNELS, why_not_compiled
 from lion.text import table
 
 EXTRAS = {"matplotlib": "cli", "tqdm": "cli"}
@@ -40,12 +41,13 @@ def doctor() -> str:
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     machine = [
         ("cpu", cpu),
+        ("compiled kernels", why_not_compiled() or str(library.LIBRARY)),
         ("torch.compile", "usable" if compiler else "not on the CPU: no C++ compiler was found (install g++)"),
     ]
     found = []
     for name, backend in BACKENDS.items():
         for kind, why in devices().items():
-            reason = why or backend.missing(torch.device(kind))
+            reason = why or backend.missing(torch.device(kind), torch.float32)
             found.append((name, kind, "usable" if reason is None else f"not usable: {reason}"))
     return "\n\n".join(
         [

@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 
 from lion.ops import torch_forms, torch_scan
+from lion.ops.call import Call
 from lion.ops.checks import one_of
-from lion.ops.options import Options
+from lion.ops.cpu import library as cpu
+from lion.ops.cpu import scan as cpu_scan
+from lion.ops.lowering import lowered
 
 FORMS = {
     "full": "the T x T matrix at once",
@@ -26,25 +29,43 @@ CHUNKED = ("chunk", "scan")  # the forms that chunk_size applies to
 
 class Backend(NamedTuple):
     about: str
-    missing: Callable[[torch.device], str | None]  # why it cannot run on a device, or None if it can
+    missing: Callable[[torch.device, torch.dtype], str | None]  # why it cannot run there, or None if it can
 
 
-BACKENDS = {
-    "torch": Backend("plain PyTorch, on every device that torch has", lambda device: None),
+def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
+    if device.type != "cpu":
+        return "it is for tensors in the CPU's memory"
+    if isinstance(cpu.LIBRARY, str):
+        return cpu.LIBRARY
+    return None if dtype in cpu.DTYPES else f"it has no {str(dtype).removeprefix('torch.')}"
+
+
+BACKENDS = {  # the fastest first
+    "cpu": Backend("compiled kernels for the CPU", _cpu_missing),
+    "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
 
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Options], tuple[Tensor, Tensor | None]]
+Kernel = Callable[[Call], Tensor]
 
+TORCH_FORMS: dict[str, Kernel] = {
+    "full": lowered(torch_forms.full),
+    "rnn": lowered(torch_forms.rnn),
+    "chunk": lowered(torch_forms.chunk),
+    "scan": lowered(torch_scan.scan, undecayed=torch_scan.one_state),
+}
 KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
-    **{("torch", "full", decay): torch_forms.full for decay in DECAYS},
-    **{("torch", "rnn", decay): torch_forms.rnn for decay in DECAYS},
-    **{("torch", "chunk", decay): torch_forms.chunk for decay in DECAYS},
-    **{("torch", "scan", decay): torch_scan.scan for decay in DECAYS},
-    ("torch", "scan", "none"): torch_scan.one_state,
+    ("cpu", "scan", "none"): cpu_scan.attention,
+    ("cpu", "scan", "scalar"): cpu_scan.attention,
+    **{("torch", form, decay): kernel for form, kernel in TORCH_FORMS.items() for decay in DECAYS},
 }
 
 
-# Up to this many tokens one dense block is faster than carrying states (docs/results.md).
+def why_not_compiled() -> str | None:
+    """Why there are no compiled kernels on this machine, or None if there are."""
+    return cpu.LIBRARY if isinstance(cpu.LIBRARY, str) else None
+
+
+# On torch, up to this many tokens one dense block is faster than carrying states (docs/results.md).
 SHORT = 192
 
 
@@ -60,38 +81,44 @@ class Choice(NamedTuple):
         return f"{self.form} on {self.backend} ({DECAYS[self.decay]}): {self.why}"
 
 
-def choose(form: str, backend: str, decay: str, length: int, device: torch.device, chunk_size: int | None) -> Choice:
+def choose(form: str, backend: str, call: Call) -> Choice:
     """The kernel for a call; what is asked for by name is used, or refused with what would work."""
     one_of("form", form, ("auto", *FORMS))
     one_of("backend", backend, ("auto", *BACKENDS))
-    if chunk_size is not None and form not in ("auto", *CHUNKED):
+    if call.chunk_size is not None and form not in ("auto", *CHUNKED):
         chunked = " and ".join(map(repr, CHUNKED))
         raise ValueError(f"chunk_size is for the forms {chunked}, and form is {form!r}: leave one of the two out.")
-    forms, why = ([form], "the form was asked for") if form != "auto" else _by_length(decay, length, chunk_size)
-    backends = usable_backends(device) if backend == "auto" else [backend]
-    for name in backends:
-        reason = BACKENDS[name].missing(device)
+    where = call.q.device, call.q.dtype
+    exporting = backend == "auto" and torch.compiler.is_exporting()  # any runtime is to have the graph's operators
+    usable = ["torch"] if exporting else usable_backends(*where)
+    for name in usable if backend == "auto" else [backend]:
+        reason = BACKENDS[name].missing(*where)
         if reason:
-            works = ", ".join(map(repr, usable_backends(device)))
-            raise ValueError(f"backend {name!r} cannot run on {device}: {reason}. What works here: {works}.")
-        for candidate in forms:
-            if (name, candidate, decay) in KERNELS:
-                return Choice(candidate, name, decay, why)
-    works = ", ".join(f"{b} {f}" for b, f, d in KERNELS if d == decay and b in usable_backends(device))
-    raise ValueError(f"no kernel for form {form!r} on backend {backend!r} with {DECAYS[decay]}. What works: {works}.")
+            works = ", ".join(map(repr, usable))
+            raise ValueError(f"backend {name!r} cannot run this: {reason}. What works here: {works}.")
+        candidates = {form: "the form was asked for"} if form != "auto" else _by_length(name, call)
+        for candidate, why in candidates.items():
+            if (name, candidate, call.decay) in KERNELS:
+                return Choice(candidate, name, call.decay, why)
+    works = ", ".join(f"{b} {f}" for b, f, d in KERNELS if d == call.decay and b in usable)
+    raise ValueError(
+        f"no kernel for form {form!r} on backend {backend!r} with {DECAYS[call.decay]}. What works: {works}."
+    )
 
 
-def usable_backends(device: torch.device) -> list[str]:
+def usable_backends(device: torch.device, dtype: torch.dtype = torch.float32) -> list[str]:
     """The fastest first."""
-    return [name for name, backend in BACKENDS.items() if backend.missing(device) is None]
+    return [name for name, backend in BACKENDS.items() if backend.missing(device, dtype) is None]
 
 
-def _by_length(decay: str, length: int, chunk_size: int | None) -> tuple[list[str], str]:
+def _by_length(backend: str, call: Call) -> dict[str, str]:
     """The exact forms to try, the fastest first, and why."""
-    if chunk_size is not None:
-        return ["scan", "chunk"], "chunk_size asks for chunks"
+    linear = "linear in the number of tokens"
+    if call.chunk_size is not None:
+        return dict.fromkeys(["scan", "chunk"], "chunk_size asks for chunks")
     if torch.compiler.is_exporting():
-        return ["scan", "full"], "an exported graph is to serve every length"
-    if decay != "none" and length <= SHORT:
-        return ["full", "scan"], f"{length} tokens are few enough for one dense block"
-    return ["scan", "full"], "linear in the number of tokens"
+        return dict.fromkeys(["scan", "full"], "an exported graph is to serve every length")
+    length = call.q.shape[1]
+    if backend == "torch" and call.decay != "none" and length <= SHORT:
+        return {"full": f"{length} tokens are few enough for one dense block", "scan": linear}
+    return dict.fromkeys(["scan", "full"], linear)

@@ -1,0 +1,427 @@
+// The backward pass of one head: visits to its chunks from both sides (docs/maths.md derives it).
+//
+// A walk carries two states. One is the forward pass's own, U, sum of decayed k v^T of the tokens behind: it
+// gives dq. The other belongs to the walk the other way, which went from here to the tokens behind: X, sum of
+// decayed q dnum^T, gives dk and dv. Each is kept as its transpose too where that is what a product needs.
+#pragma once
+
+#include "chunk.h"
+
+namespace lion {
+namespace {
+
+template <class T>
+struct BackwardScratch {
+  Tokens<T> tokens;
+  T *q, *k, *v, *g;                                // g: dnum
+  T *dq, *dk, *dv, *part;
+  T *transposed, *scores, *dscores, *mask, *products;
+  T *dden, *arrive, *leave, *arrive_back, *leave_back, *dcost, *dgain;
+  Int d_row, v_row, c_row;
+  Ahead ahead;
+
+  void take(Pieces& pieces, const Problem& p, Int chunk) {
+    Int rows = round_up(chunk, W<T>);
+    d_row = leading<T>(p.D), v_row = leading<T>(p.V), c_row = leading<T>(chunk);
+    tokens.take(pieces, chunk);
+    for (T** x : {&q, &k, &dq, &dk}) *x = pieces.take<T>(rows * d_row);
+    part = pieces.take<T>(rows * std::max(d_row, v_row));
+    for (T** x : {&v, &g, &dv}) *x = pieces.take<T>(rows * v_row);
+    for (T** x : {&scores, &dscores, &mask, &products}) *x = pieces.take<T>(rows * c_row);
+    transposed = pieces.take<T>(round_up(std::max(p.D, p.V), W<T>) * c_row);
+    for (T** x : {&dden, &arrive, &leave, &arrive_back, &leave_back, &dcost, &dgain}) *x = pieces.take<T>(rows);
+  }
+};
+
+template <class T>
+class Backward {
+ public:
+  using Scratch = BackwardScratch<T>;
+  static constexpr bool backward = true;
+
+  explicit Backward(const Head<T>& head) : head_(head), p_(head.p) {
+    with_den_ = p_.norm != NONE;
+    with_costs_ = p_.dlog_decay.data;
+    D_ = p_.D, V_ = p_.V, d_row_ = leading<T>(D_), v_row_ = leading<T>(V_);
+    // [V, D] and the sums [D] twice, and X as [D, V]
+    state_size_ = 2 * (V_ * d_row_ + d_row_);
+    Int side_size = state_size_ + round_up(D_, W<T>) * v_row_;
+    Int anchors = with_costs_ ? (head.chunks / 2 + ANCHOR) / ANCHOR + 1 : 0;
+    Int total = 2 * (side_size + anchors * state_size_) + head.sequence.length;
+    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(total) * sizeof(T)));
+    for (Side& side : sides_) {
+      side.u = memory, side.x = side.u + V_ * d_row_;
+      side.u_sum = side.x + V_ * d_row_, side.x_sum = side.u_sum + d_row_;
+      side.x_rows = memory + state_size_;
+      side.anchors = memory + side_size;
+      memory += side_size + anchors * state_size_;
+      side.arrivals.resize(static_cast<std::size_t>(head.chunks));
+      side.departures.resize(static_cast<std::size_t>(head.chunks));
+    }
+    dden_ = memory;
+    Int start = head.sequence.start;
+    dq_ = {rows_of<T>(p_.dq, p_, head.b, head.h), nullptr, D_, start};
+    dk_ = {rows_of<T>(p_.dk, p_, head.b, head.h), nullptr, D_, start};
+    dv_ = {rows_of<T>(p_.dv, p_, head.b, head.h), nullptr, V_, start};
+    in_place_ = head.in_order() && p_.dtype != BFLOAT16 && !p_.log_gain.data && D_ % W<T> == 0 && V_ % W<T> == 0;
+    if (p_.dtype == BFLOAT16) {
+      Int length = head.sequence.length;
+      T* sums = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(length * (2 * D_ + V_) + 1) * sizeof(T)));
+      dq_.own = sums, dk_.own = sums + length * D_, dv_.own = sums + 2 * length * D_;
+    }
+  }
+
+  bool walks(bool from_right) const {  // both ways, since X goes against U
+    return head_.one_block() ? from_right == (p_.direction == BACKWARD) : true;
+  }
+
+  void start(bool from_right) {
+    Side& s = sides_[from_right];
+    std::fill(s.u, s.u + state_size_, T(0));
+    std::fill(s.x_rows, s.x_rows + D_ * v_row_, T(0));
+  }
+
+  void expect(const Visit& visit, Int later, Scratch& x) {
+    x.ahead.clear();
+    if (later && !visit.leave) return;
+    Int c = visit.from_right ? visit.chunk - later : visit.chunk + later;
+    Int m = head_.size_of(c);
+    HeadRows all[] = {rows_of<T>(p_.q, p_, head_.b, head_.h), rows_of<T>(p_.k, p_, head_.b, head_.h),
+                      rows_of<T>(p_.v, p_, head_.b, head_.h), rows_of<T>(p_.dout, p_, head_.b, head_.h, p_.norm == RAW),
+                      dq_.out, dk_.out, dv_.out, rows_of<T>(p_.out, p_, head_.b, head_.h, p_.norm == RAW)};
+    for (int j = 0; j < (visit.first ? 8 : 7); ++j)
+      for (Int i = 0; i < m; ++i) {
+        Int t = head_.token(visit.order, head_.first_of(c) + (visit.from_right ? m - 1 - i : i));
+        x.ahead.add(all[j].data + t * all[j].stride, (j < 2 || j == 4 || j == 5 ? p_.D : p_.V) * Int(sizeof(T)));
+      }
+  }
+
+  void visit(const Visit& visit, Scratch& x) {
+    Side& side = sides_[visit.from_right];
+    Int n = head_.size_of(visit.chunk);
+    bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);
+    bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
+    if (with_costs_) at_border(visit);
+    x.tokens.read(head_, visit);
+    read(x.tokens.tokens, n, x.tokens.queries, x.tokens.keys, visit.first, x);
+    std::fill(x.dcost, x.dcost + n, T(0));
+    std::fill(x.dgain, x.dgain + n, T(0));
+    Targets to = targets(visit.first, x.tokens.tokens, n, x);
+
+    if (visit.inside) {
+      block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row,
+                 x.tokens.row);
+      inside(visit.order, n, x.tokens.tokens, to, x);
+      if (with_costs_) {
+        if (on) add_cost_grad<T>({x.tokens.ahead_factors}, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, x.dcost);
+        if (back)
+          add_cost_grad<T>({x.tokens.back_factors, nullptr, true}, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row,
+                           x.dcost);
+      }
+    }
+    across(visit, side, n, on, back, to, x);
+    finish(visit, n, x.tokens.tokens, x.tokens.queries, x.tokens.keys, to, x);
+  }
+
+  void visit_all(Scratch& x) {
+    AllOrders<T> orders(head_);
+    Int n = head_.n;
+    read(orders.tokens(), n, nullptr, nullptr, true, x);
+    std::fill(x.dcost, x.dcost + n, T(0));
+    std::fill(x.dgain, x.dgain + n, T(0));
+    orders.mask(x.mask, x.c_row, x.tokens.row);
+    Targets to = {{x.dq, x.d_row}, {x.dk, x.d_row}, {x.dv, x.v_row}, false, true, true, true};
+    x.ahead.clear();
+    inside(0, n, orders.tokens(), to, x);
+    multiply<T>(n, V_, {to.dv.data, to.dv.row, {}, nullptr, {n, x.scores, 1, x.c_row, x.g, x.v_row}});
+    to.fresh_dv = false;
+    if (p_.dlog_gain.data)
+      for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, x.dk + i * x.d_row, D_);
+    if (with_costs_)
+      orders.walks([&](const Walk<T>& walk) {
+        add_cost_grad(walk, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, x.dcost);
+      });
+    finish({0, 0, false, true, true, true, false, false}, n, orders.tokens(), nullptr, nullptr, to, x);
+  }
+
+ private:
+  // The flow over a border is known from both states there; in between it is carried on, over this many chunks
+  // at most, so that rounding does not add up over a long sequence.
+  static constexpr Int ANCHOR = 16;
+
+  struct Side {
+    T *u, *x;            // [V, D], transposed
+    T *u_sum, *x_sum;    // [D], for den
+    T* x_rows;           // [D, V]
+    T* anchors;          // u, x and their sums at some borders of the first half
+    std::vector<double> arrivals, departures;  // by chunk: what arrives there from behind, and leaves there for behind
+    double flow_on = 0, flow_back = 0;         // over the border, in the second half
+  };
+
+  // Where the first half keeps its states for the other side's second half, and where that picks them up.
+  Int anchor_of(bool from_right, Int border) const {
+    Int from_start = from_right ? head_.chunks - border : border;
+    Int half = from_right ? head_.chunks - head_.middle() : head_.middle();
+    if (from_start > half || (from_start % ANCHOR && from_start != half)) return -1;
+    return (from_start + ANCHOR - 1) / ANCHOR;
+  }
+
+  void at_border(const Visit& visit) {
+    Side& side = sides_[visit.from_right];
+    Int border = visit.from_right ? visit.chunk + 1 : visit.chunk;
+    if (visit.inside) {
+      keep_anchor(visit.from_right, border);
+    } else {
+      const Side& other = sides_[!visit.from_right];
+      Int anchor = anchor_of(!visit.from_right, border);
+      if (anchor < 0) return;
+      const T* u = other.anchors + anchor * state_size_;
+      const T* x = u + V_ * d_row_;
+      const T* u_sum = x + V_ * d_row_;
+      const T* x_sum = u_sum + d_row_;
+      side.flow_on = inner(side.u, x) + dot(side.u_sum, x_sum, D_);
+      side.flow_back = inner(side.x, u) + dot(side.x_sum, u_sum, D_);
+    }
+  }
+
+  void keep_anchor(bool from_right, Int border) {
+    Int anchor = anchor_of(from_right, border);
+    if (anchor < 0) return;
+    const Side& side = sides_[from_right];
+    std::copy(side.u, side.u + state_size_, side.anchors + anchor * state_size_);
+  }
+
+  // Where a visit puts its gradients: into the results, if they have the layout for it, else into scratch.
+  struct Rows_ {
+    T* data;
+    Int row;
+  };
+  struct Targets {
+    Rows_ dq, dk, dv;
+    bool in_place;
+    bool fresh_dq, fresh_dk, fresh_dv;  // nothing there yet to add to
+  };
+
+  Targets targets(bool first, const Int* tokens, Int n, Scratch& x) const {
+    if (!in_place_) return {{x.dq, x.d_row}, {x.dk, x.d_row}, {x.dv, x.v_row}, false, true, true, true};
+    auto rows = [&](const Growing<T>& g) {
+      return Rows_{g.out.template row<T>(tokens[0]), step_between<T>(g.out, tokens, n)};
+    };
+    return {rows(dq_), rows(dk_), rows(dv_), true, first, first, first};
+  }
+
+  double inner(const T* x, const T* y) const {
+    double total = 0;
+    for (Int i = 0; i < V_; ++i) total += dot(x + i * d_row_, y + i * d_row_, D_);
+    return total;
+  }
+
+  void read(const Int* tokens, Int n, const T* queries, const T* keys, bool first, Scratch& x) {
+    const T* unscaled = nullptr;
+    gather(rows_of<T>(p_.q, p_, head_.b, head_.h), tokens, n, D_, queries, x.q, x.d_row);
+    gather(rows_of<T>(p_.k, p_, head_.b, head_.h), tokens, n, D_, keys, x.k, x.d_row);
+    gather(rows_of<T>(p_.v, p_, head_.b, head_.h), tokens, n, V_, unscaled, x.v, x.v_row);
+    gather(rows_of<T>(p_.dout, p_, head_.b, head_.h, p_.norm == RAW), tokens, n, V_, unscaled, x.g, x.v_row);
+    HeadRows outs = rows_of<T>(p_.out, p_, head_.b, head_.h, p_.norm == RAW);
+    for (Int i = 0; i < n; ++i) {
+      Int t = tokens[i];
+      T& kept = dden_[t - head_.sequence.start];
+      T scale = 1;
+      if (p_.norm == NONE) kept = 0;
+      if (p_.norm == NONE && p_.log_gain.data) scale = std::exp(head_.log_scale(t));
+      if (p_.norm == RAW) kept = *at<T>(p_.dden, head_.b, t, head_.h);
+      if (p_.norm == SUM || p_.norm == MAX) {
+        T den = *at<T>(p_.den, head_.b, t, head_.h), divisor = den;
+        T least = p_.norm == MAX ? std::exp(-head_.log_scale(t)) : T(0);
+        if (p_.norm == MAX) divisor = std::fmax(std::fabs(den), least);
+        scale = 1 / divisor;
+        if (first) {
+          gather(outs, &t, 1, V_, unscaled, x.part, 0);
+          kept = -dot(x.g + i * x.v_row, x.part, V_) * scale;
+          if (p_.norm == MAX) kept = std::fabs(den) > least ? (den < 0 ? -kept : kept) : T(0);
+        }
+      }
+      x.dden[i] = kept;
+      if (scale != 1)
+        for (Int j = 0; j < V_; j += W<T>) store(x.g + i * x.v_row + j, load(x.g + i * x.v_row + j) * scale);
+    }
+  }
+
+  // What the tokens of a block do to each other. Leaves in `products` scores times their gradients, unmasked.
+  void inside(Int order, Int n, const Int* tokens, Targets& to, Scratch& x) {
+    Int padded = round_up(n, W<T>);
+    transpose(x.k, x.d_row, n, D_, x.transposed, x.c_row);
+    multiply<T>(n, n, {x.scores, x.c_row, {}, nullptr, {D_, x.q, x.d_row, 1, x.transposed, x.c_row}});
+    transpose(x.v, x.v_row, n, V_, x.transposed, x.c_row);
+    multiply<T>(n, n, {x.dscores, x.c_row, {}, nullptr, {V_, x.g, x.v_row, 1, x.transposed, x.c_row}});
+    for (Int i = 0; i < n; ++i) {
+      T *s = x.scores + i * x.c_row, *ds = x.dscores + i * x.c_row, *product = x.products + i * x.c_row;
+      T* mask = x.mask + i * x.c_row;
+      T own = s[i], own_grad = ds[i] + x.dden[i], own_weight = mask[i];
+      Vec<T> dden = splat(x.dden[i]);
+      for (Int j = 0; j < padded; j += W<T>) {
+        Vec<T> m = load(mask + j), y = load(s + j), dy = load(ds + j) + dden;
+        store(product + j, y * dy);
+        store(s + j, y * m);
+        store(ds + j, dy * m);
+      }
+      if (p_.self_weight.data) {
+        own = SelfWeight<T>::of(head_, tokens[i])(x.q + i * x.d_row, x.k + i * x.d_row, D_);
+        s[i] = own * own_weight, ds[i] = 0;
+        mask[i] = own_weight * own_grad;  // for weight_grad
+      }
+    }
+    multiply<T>(n, D_, {to.dq.data, to.dq.row, {}, nullptr, {n, x.dscores, x.c_row, 1, x.k, x.d_row}, to.fresh_dq, {0, 1}, nullptr, &x.ahead});
+    multiply<T>(n, D_, {to.dk.data, to.dk.row, {}, nullptr, {n, x.dscores, 1, x.c_row, x.q, x.d_row}, to.fresh_dk, {0, 1}, nullptr, &x.ahead});
+    to.fresh_dq = to.fresh_dk = false;
+    if (p_.self_weight.data) weight_grad(order, n, tokens, to, x);
+  }
+
+  void weight_grad(Int order, Int n, const Int* tokens, const Targets& to, Scratch& x) {
+    for (Int i = 0; i < n; ++i) {
+      SelfWeight<T> weight = SelfWeight<T>::of(head_, tokens[i]);
+      T grad = x.mask[i * x.c_row + i];
+      const T *q = x.q + i * x.d_row, *k = x.k + i * x.d_row;
+      T *dq = to.dq.data + i * to.dq.row, *dk = to.dk.data + i * to.dk.row;
+      T* dw = p_.dself_weight.data ? at<T>(p_.dself_weight, head_.b, tokens[i], head_.h) : nullptr;
+      if (dw && order == 0) std::fill(dw, dw + p_.self_weight_channels, T(0));
+      for (Int d = 0; d < D_; ++d) {
+        T w = weight.w[d * weight.step];
+        dq[d] += grad * w * k[d];
+        dk[d] += grad * w * q[d];
+        if (dw) dw[d * weight.step] += grad * q[d] * k[d];
+      }
+    }
+  }
+
+  // What crosses the chunk's borders.
+  void across(const Visit& visit, Side& side, Int n, bool on, bool back, Targets& to, Scratch& x) {
+    Crossing<T> going = {x.arrive, x.leave, {}}, coming = {x.arrive_back, x.leave_back, {}};
+    if (on && (visit.enter || visit.leave)) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, going);
+    if (back && (visit.enter || visit.leave)) cross(x.tokens.back, x.tokens.back_factors, n, true, coming);
+    double arrived = 0, departed = 0;
+    if (visit.enter && on) {
+      multiply<T>(n, D_, {x.part, x.d_row, {}, nullptr, {V_, x.g, x.v_row, 1, side.u, d_row_}, true, {}, nullptr, &x.ahead});
+      T after = 0;  // a token's cost is paid by all that arrive after it
+      for (Int i = n - 1; i >= 0; --i) {
+        x.dcost[i] += after;
+        T here = add_row(x.part + i * x.d_row, side.u_sum, x.dden[i], x.arrive[i], x.q + i * x.d_row, to.fresh_dq,
+                         to.dq.data + i * to.dq.row);
+        after += here, arrived += here;
+      }
+      to.fresh_dq = false;
+    }
+    if (visit.enter && back) {
+      multiply<T>(n, D_, {x.part, x.d_row, {}, nullptr, {V_, x.v, x.v_row, 1, side.x, d_row_}, true, {}, nullptr, &x.ahead});
+      T after = 0;
+      for (Int i = n - 1; i >= 0; --i) {
+        T here = add_row(x.part + i * x.d_row, side.x_sum, T(1), x.arrive_back[i], x.k + i * x.d_row, to.fresh_dk,
+                         to.dk.data + i * to.dk.row);
+        after += here, departed += here;
+        x.dcost[i] += after;
+      }
+      to.fresh_dk = false;
+    }
+    Product<T> entering = {visit.enter && back ? D_ : 0, x.k, x.d_row, 1, side.x_rows, v_row_};
+    Product<T> inside = {visit.inside ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row};
+    if (entering.K || inside.K)
+      multiply<T>(n, V_, {to.dv.data, to.dv.row, entering, x.arrive_back, inside, to.fresh_dv, {0, 1}, nullptr, &x.ahead}), to.fresh_dv = false;
+    if (with_costs_) flow(visit, side, n, arrived, departed, on, back, x);
+    if (p_.dlog_gain.data && !to.fresh_dk)  // while k is whole
+      for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, to.dk.data + i * to.dk.row, D_);
+    if (visit.leave && on) {
+      scale_rows(x.k, x.d_row, n, D_, x.leave);
+      if (with_den_) add_columns(x.k, x.d_row, n, nullptr, going.cross, side.u_sum);
+      multiply<T>(V_, D_, {side.u, d_row_, {}, nullptr, {n, x.v, 1, x.v_row, x.k, x.d_row}, false, going.cross, nullptr, &x.ahead});
+    }
+    if (visit.leave && back) {
+      scale_rows(x.q, x.d_row, n, D_, x.leave_back);
+      if (with_den_) add_columns(x.q, x.d_row, n, x.dden, coming.cross, side.x_sum);
+      multiply<T>(D_, V_, {side.x_rows, v_row_, {}, nullptr, {n, x.q, 1, x.d_row, x.g, x.v_row}, false, coming.cross, nullptr, &x.ahead});
+      transpose(side.x_rows, v_row_, D_, V_, side.x, d_row_);
+    }
+    if (with_costs_ && visit.inside) {
+      // The border where this half ends belongs to no chunk of it.
+      Int ahead = visit.from_right ? visit.chunk : visit.chunk + 1;
+      if (ahead == head_.middle()) keep_anchor(visit.from_right, ahead);
+    }
+  }
+
+  // to += scale (row + weight sums); what of it falls on `with`
+  T add_row(const T* row, const T* sums, T weight, T scale, const T* with, bool fresh, T* to) const {
+    Vec<T> total = {}, w = splat(weight), s = splat(scale);
+    for (Int j = 0; j < D_; j += W<T>) {
+      Vec<T> y = (load(row + j) + w * load(sums + j)) * s;
+      total += y * load(with + j);
+      store(to + j, fresh ? y : load(to + j) + y);
+    }
+    return sum<T>(total);
+  }
+
+  void add_columns(const T* rows, Int row, Int n, const T* weights, Factor<T> keep, T* sums) const {
+    for (Int j = 0; j < D_; j += W<T>) {
+      Vec<T> total = keep(load(sums + j));
+      for (Int i = 0; i < n; ++i) total += load(rows + i * row + j) * (weights ? weights[i] : T(1));
+      store(sums + j, total);
+    }
+  }
+
+  // Walks from before the chunk to behind it pay every cost in it. The first visit knows what arrives and what
+  // departs on its side; the second what comes over the border.
+  void flow(const Visit& visit, Side& side, Int n, double arrived, double departed, bool on, bool back, Scratch& x) {
+    std::size_t c = static_cast<std::size_t>(visit.chunk);
+    if (visit.inside) {
+      side.arrivals[c] = arrived, side.departures[c] = departed;
+      return;
+    }
+    const Side& other = sides_[!visit.from_right];
+    double through = 0;
+    if (on) {
+      side.flow_on -= arrived;
+      through += side.flow_on;
+      side.flow_on += other.departures[c];
+    }
+    if (back) {
+      side.flow_back -= departed;
+      through += side.flow_back;
+      side.flow_back += other.arrivals[c];
+    }
+    if (visit.leave)
+      for (Int i = 0; i < n; ++i) x.dcost[i] += static_cast<T>(through);
+  }
+
+  void finish(const Visit& visit, Int n, const Int* tokens, const T* queries, const T* keys, const Targets& to,
+              Scratch& x) {
+    for (Int i = 0; i < n; ++i) {
+      put(p_.dlog_decay, tokens[i], x.dcost[i], visit.first);
+      put(p_.dlog_gain, tokens[i], x.dgain[i], visit.first);
+    }
+    if (to.in_place) return;
+    if (to.fresh_dq) std::fill(x.dq, x.dq + n * x.d_row, T(0));
+    if (to.fresh_dk) std::fill(x.dk, x.dk + n * x.d_row, T(0));
+    if (to.fresh_dv) std::fill(x.dv, x.dv + n * x.v_row, T(0));
+    for (Int i = 0; i < n; ++i) {
+      dq_.add(tokens[i], x.dq + i * x.d_row, queries ? queries[i] : T(1), visit.first, visit.last);
+      dk_.add(tokens[i], x.dk + i * x.d_row, keys ? keys[i] : T(1), visit.first, visit.last);
+      dv_.add(tokens[i], x.dv + i * x.v_row, 1, visit.first, visit.last);
+    }
+  }
+
+  void put(const Rows& rows, Int t, T value, bool first) const {
+    if (!rows.data) return;
+    T* to = at<T>(rows, head_.b, t, head_.h);
+    *to = first ? value : *to + value;
+  }
+
+  const Head<T>& head_;
+  const Problem& p_;
+  bool with_den_, with_costs_, in_place_;
+  Int D_, V_, d_row_, v_row_, state_size_;
+  Side sides_[2];
+  T* dden_;  // [tokens]
+  Growing<T> dq_, dk_, dv_;
+  Buffer memory_, sums_;
+};
+
+}  // namespace
+}  // namespace lion

@@ -1,0 +1,157 @@
+// What the forward and the backward pass do alike with a chunk.
+#pragma once
+
+#include "head.h"
+
+namespace lion {
+namespace {
+
+// A visit to a chunk: by the walk from which side, and what is left for it to do there.
+struct Visit {
+  Int order, chunk;
+  bool from_right;
+  bool inside;        // this visit does what the chunk's tokens do to each other
+  bool first, last;   // of all visits to these tokens, over all orders
+  bool enter, leave;  // whether there are tokens behind and ahead
+};
+
+// Every visit of one side to its first half, then its second: the sides meet in the middle, so that two threads
+// can share a head and no state is computed twice. The order of all sums is the same for any number of threads.
+template <class T, class Work>
+inline void visit_half(const Head<T>& head, Int order, bool from_right, bool second, bool both_sides, Work work) {
+  Int middle = both_sides ? head.middle() : (from_right ? 0 : head.chunks);
+  bool low = from_right == second;  // the chunks below the middle
+  Int begin = low ? 0 : middle, end = low ? middle : head.chunks;
+  bool only = !both_sides || head.one_block();
+  for (Int i = 0; i < end - begin; ++i) {
+    Int c = from_right ? end - 1 - i : begin + i;
+    Visit v = {order, c, from_right, !second, false, false, false, false};
+    v.first = order == 0 && !second;
+    v.last = order == head.orders() - 1 && (second || only);
+    v.enter = from_right ? c + 1 < head.chunks : c > 0;
+    v.leave = from_right ? c > 0 : c + 1 < head.chunks;
+    work(v);
+  }
+}
+
+// Scratch of a chunk's tokens that both passes need.
+template <class T>
+struct Tokens {
+  Int* tokens;
+  T *ahead, *back;                       // log costs
+  Factor<T>*ahead_factors, *back_factors;
+  T *key_scale, *query_scale;            // memory for the gates' factors
+  const T *keys, *queries;               // the factors, or null
+  T* row;
+
+  void take(Pieces& pieces, Int chunk) {
+    Int room = round_up(chunk, W<T>);
+    tokens = pieces.take<Int>(chunk);
+    for (T** x : {&ahead, &back, &key_scale, &query_scale, &row}) *x = pieces.take<T>(room);
+    ahead_factors = pieces.take<Factor<T>>(chunk);
+    back_factors = pieces.take<Factor<T>>(chunk);
+  }
+
+  void read(const Head<T>& head, const Visit& v) {
+    Int n = head.size_of(v.chunk);
+    head.tokens_of(v.order, v.chunk, v.from_right, tokens);
+    head.costs_of(v.order, v.chunk, v.from_right, ahead, back);
+    keys = head.keys_of(v.order, v.chunk, v.from_right, key_scale);
+    queries = head.queries_of(v.order, v.chunk, v.from_right, query_scale);
+    to_factors(ahead, n, ahead_factors);
+    if (head.p.log_gain.data)
+      to_factors(back, n, back_factors);
+    else
+      std::copy(ahead_factors, ahead_factors + n, back_factors);
+  }
+
+  static void to_factors(const T* log, Int n, Factor<T>* to) {
+    for (Int i = 0; i < n; ++i) to[i] = i && log[i] == log[i - 1] ? to[i - 1] : factor(log[i]);
+  }
+};
+
+// A token's weight of itself: sum of w_d q_d k_d.
+template <class T>
+struct SelfWeight {
+  const T* w;
+  Int step;  // 0: one weight for all channels
+
+  static SelfWeight of(const Head<T>& head, Int t) {
+    return {at<T>(head.p.self_weight, head.b, t, head.h), head.p.self_weight_channels > 1 ? 1 : 0};
+  }
+  T operator()(const T* q, const T* k, Int D) const {
+    T total = 0;
+    for (Int d = 0; d < D; ++d) total += w[d * step] * q[d] * k[d];
+    return total;
+  }
+};
+
+// The masks of a whole sequence in one block, for all orders at once: tokens stay where they are, and the
+// walks jump.
+template <class T>
+class AllOrders {
+ public:
+  AllOrders(const Head<T>& head) : head_(head) {
+    Int n = head.n, orders = head.orders();
+    places_.resize(static_cast<std::size_t>(n * orders));
+    std::vector<std::int32_t> sorted(head.sequence.lists[0]);
+    std::sort(sorted.begin(), sorted.end());
+    std::vector<std::int32_t> place(static_cast<std::size_t>(head.sequence.length));
+    for (Int i = 0; i < n; ++i) place[static_cast<std::size_t>(sorted[static_cast<std::size_t>(i)] - head.sequence.start)] = static_cast<std::int32_t>(i);
+    for (Int o = 0; o < orders; ++o)
+      for (Int i = 0; i < n; ++i)
+        places_[static_cast<std::size_t>(o * n + i)] = place[static_cast<std::size_t>(head.token(o, i) - head.sequence.start)];
+    tokens_.assign(sorted.begin(), sorted.end());
+    Int per_order = 4 * round_up(n, W<T>);
+    data_.assign(static_cast<std::size_t>(orders * per_order + 2 * n), T(0));
+    factors_.resize(static_cast<std::size_t>(2 * n * orders));
+    std::vector<T> costs(static_cast<std::size_t>(2 * n));
+    for (Int o = 0; o < orders; ++o) {
+      head.costs_of(o, 0, false, costs.data(), costs.data() + n);
+      T* scale = data_.data() + orders * per_order;
+      for (Int which = 0; which < 2; ++which) {
+        const T* scales = which ? head.queries_of(o, 0, false, scale) : head.keys_of(o, 0, false, scale);
+        gated_ = scales != nullptr;
+        if (scales)
+          for (Int i = 0; i < n; ++i) weights(o, which)[places_[static_cast<std::size_t>(o * n + i)]] = scales[i];
+      }
+      for (Int way = 0; way < 2; ++way)
+        for (Int i = 0; i < n; ++i)
+          factors_[static_cast<std::size_t>((2 * o + way) * n + places_[static_cast<std::size_t>(o * n + i)])] =
+              factor(costs[static_cast<std::size_t>(way * n + i)]);
+    }
+  }
+
+  const Int* tokens() const { return tokens_.data(); }
+
+  template <class Each>
+  void walks(Each each) {
+    for (Int o = 0; o < head_.orders(); ++o)
+      for (Int way = 0; way < 2; ++way)
+        if (head_.p.direction & (way ? BACKWARD : FORWARD))
+          each(Walk<T>{factors_.data() + (2 * o + way) * head_.n, places_.data() + o * head_.n, way == 1,
+                       gated_ ? weights(o, 1) : nullptr, gated_ ? weights(o, 0) : nullptr});
+  }
+
+  void mask(T* mask, Int mask_row, T* row) {
+    Int n = head_.n, padded = round_up(n, W<T>);
+    for (Int i = 0; i < n; ++i)
+      for (Int j = 0; j < padded; j += W<T>) store(mask + i * mask_row + j, Vec<T>{});
+    walks([&](const Walk<T>& walk) { add_mask(walk, n, mask, mask_row, row); });
+    for (Int o = 0; o < head_.orders(); ++o)
+      for (Int i = 0; i < n; ++i) mask[i * mask_row + i] += gated_ ? weights(o, 0)[i] * weights(o, 1)[i] : T(1);
+  }
+
+ private:
+  T* weights(Int order, Int which) { return data_.data() + (2 * order + which) * round_up(head_.n, W<T>); }
+
+  const Head<T>& head_;
+  std::vector<Int> tokens_;
+  std::vector<std::int32_t> places_;  // [orders, n], in walking order
+  std::vector<Factor<T>> factors_;    // [orders, 2, n], by place
+  std::vector<T> data_;
+  bool gated_ = false;
+};
+
+}  // namespace
+}  // namespace lion

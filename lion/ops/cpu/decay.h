@@ -1,0 +1,200 @@
+// Decays: as factors, as the mask of a block, and their gradients.
+//
+// A walk goes through the tokens of a block, in some order, and pays a cost when it leaves a token. Row i of
+// its mask is what has become, on arrival at i, of a weight of 1 put down at each token visited before. So a
+// row is the row before it, decayed once more: no exponent is a difference of sums, nothing can cancel,
+// overflow or be undefined, whatever the decays.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+#include "gemm.h"
+#include "problem.h"
+
+namespace lion {
+namespace {
+
+template <class T>
+inline Factor<T> factor(T log) {
+  return log > T(-0.5) ? Factor<T>{std::expm1(log), 1} : Factor<T>{std::exp(log), 0};
+}
+
+// Products of many decays pass through the denormals on their way to 0, where some processors crawl.
+class NoDenormals {
+#if defined(__SSE2__)
+ public:
+  NoDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8000); }
+  ~NoDenormals() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#else
+ public:
+  ~NoDenormals() {}
+#endif
+};
+
+// How weights enter, cross and leave a block of n tokens that a walk goes through from the first to the last.
+template <class T>
+struct Crossing {
+  T* arrive;        // [n] from the border to each token
+  T* leave;         // [n] from each token to the border at the other end
+  Factor<T> cross;  // from border to border
+};
+
+// cost: log of leaving each token. `early`: the walk pays for a token before it gets there, not after. That is
+// the transpose of the walk the other way.
+template <class T>
+inline void cross(const T* cost, const Factor<T>* factors, Int n, bool early, Crossing<T>& c) {
+  double total = 0;
+  T there = 1, back = 1;
+  for (Int i = 0, j = n - 1; i < n; ++i, --j) {  // both at once: each is a chain of dependent steps
+    total += cost[i];
+    T past = factors[i](there), before = factors[j](back);
+    c.arrive[i] = early ? past : there;
+    c.leave[j] = early ? back : before;
+    there = past, back = before;
+  }
+  c.cross = factor(static_cast<T>(total));
+}
+
+// A walk through all tokens of a block. Without an order it goes from the first to the last or, `reversed`,
+// from the last to the first.
+template <class T>
+struct Walk {
+  const Factor<T>* factors;                  // [n], by token
+  const std::int32_t* order = nullptr;       // [n] tokens
+  bool reversed = false;
+  const T* query = nullptr;                  // [n] weights of the rows and columns; null is 1
+  const T* key = nullptr;
+
+  Int token(Int step, Int n) const {
+    Int place = reversed ? n - 1 - step : step;
+    return order ? order[place] : place;
+  }
+
+  // Calls visit(i, first, last, row) for every token i in turn; row [n] is i's row of the mask, which is zero
+  // outside the vectors from first to last. `row` is scratch.
+  template <class Visit>
+  void rows(Int n, T* row, Visit visit) const {
+    NoDenormals guard;
+    Int padded = round_up(n, W<T>);
+    for (Int j = 0; j < padded; j += W<T>) store(row + j, Vec<T>{});
+    for (Int step = 0; step < n; ++step) {
+      Int i = token(step, n);
+      // In order, only what lies behind has been visited.
+      Int first = !order && reversed ? round_down(i, W<T>) : 0;
+      Int last = !order && !reversed ? round_up(i + 1, W<T>) : padded;
+      visit(i, first, last, row);
+      row[i] = 1;
+      Factor<T> decay = factors[i];
+      for (Int j = first; j < last; j += W<T>) store(row + j, decay(load(row + j)));
+    }
+  }
+
+  T weight_of_row(Int i) const { return query ? query[i] : T(1); }
+  Vec<T> weighted(const T* row, Int j) const { return key ? load(row + j) * load(key + j) : load(row + j); }
+};
+
+// mask [n, n] += the walk's. The padding of a row's last vector stays 0.
+template <class T>
+inline void add_mask(const Walk<T>& walk, Int n, T* mask, Int mask_row, T* row) {
+  walk.rows(n, row, [&](Int i, Int first, Int last, const T* weights) {
+    Vec<T> w = splat(walk.weight_of_row(i));
+    T* to = mask + i * mask_row;
+    for (Int j = first; j < last; j += W<T>) store(to + j, load(to + j) + w * walk.weighted(weights, j));
+  });
+}
+
+// The mask [n, n] of tokens in order, ahead and back, each if given, with ones on the diagonal.
+template <class T>
+inline void block_mask(const Factor<T>* ahead, const Factor<T>* back, Int n, T* mask, Int mask_row, T* row) {
+  Int padded = round_up(n, W<T>);
+  if (ahead) {
+    Walk<T>{ahead}.rows(n, row, [&](Int i, Int, Int last, const T* weights) {
+      T* to = mask + i * mask_row;
+      for (Int j = 0; j < last; j += W<T>) store(to + j, load(weights + j));
+      if (!back)
+        for (Int j = last; j < padded; j += W<T>) store(to + j, Vec<T>{});
+    });
+  }
+  if (back) {
+    Walk<T>{back, nullptr, true}.rows(n, row, [&](Int i, Int first, Int, const T* weights) {
+      T* to = mask + i * mask_row;
+      if (!ahead)
+        for (Int j = 0; j < first + W<T>; j += W<T>) store(to + j, Vec<T>{});
+      store(to + first, load(to + first) + load(weights + first));  // the vector that both walks have part of
+      for (Int j = first + W<T>; j < padded; j += W<T>) store(to + j, load(weights + j));
+    });
+  }
+  for (Int i = 0; i < n; ++i) mask[i * mask_row + i] = 1;
+}
+
+// The gradient of the cost of leaving each token, added to grad [n]: what passes over that edge, sum of
+// scores_ij mask_ij over all i after it and all j before it. products [n, n] is scores times their gradient,
+// passing [n, n] and row [n] are scratch.
+template <class T>
+inline void add_cost_grad(const Walk<T>& walk, Int n, const T* products, Int product_row, T* passing, Int passing_row,
+                          T* row, T* grad) {
+  walk.rows(n, row, [&](Int i, Int first, Int last, const T* weights) {
+    Vec<T> w = splat(walk.weight_of_row(i));
+    const T* from = products + i * product_row;
+    T* to = passing + i * passing_row;
+    for (Int j = first; j < last; j += W<T>) store(to + j, w * walk.weighted(weights, j) * load(from + j));
+  });
+  // Back through the walk, collecting what arrives; a token that is left behind takes its own weight with it.
+  Int padded = round_up(n, W<T>);
+  for (Int j = 0; j < padded; j += W<T>) store(row + j, Vec<T>{});
+  for (Int step = n - 1; step > 0; --step) {
+    Int i = walk.token(step, n);
+    Int first = !walk.order && walk.reversed ? round_down(i, W<T>) : 0;
+    Int last = !walk.order && !walk.reversed ? round_up(i + 1, W<T>) : padded;
+    row[i] = 0;
+    const T* from = passing + i * passing_row;
+    Vec<T> total = {};
+    for (Int j = first; j < last; j += W<T>) {
+      Vec<T> x = load(row + j) + load(from + j);
+      store(row + j, x);
+      total += x;
+    }
+    grad[walk.token(step - 1, n)] += sum<T>(total);
+  }
+}
+
+// Gates: the same operator with scaled keys and other costs, so that no exponent is positive (docs/maths.md).
+// In the order of the walk, n tokens; log_gain in, and costs f and b in and out. top is the largest exponent
+// that reaches a token, -inf if none does; key the factors of the keys.
+template <class T>
+inline void absorb_gain(const T* log_gain, Int n, Int direction, T* f, T* b, T* top, T* key) {
+  constexpr T nothing = -std::numeric_limits<T>::infinity();
+  for (Int i = 0; i < n; ++i) top[i] = log_gain[i];
+  if (direction & FORWARD) {
+    T best = nothing;
+    for (Int i = 0; i < n; ++i) {
+      top[i] = std::fmax(top[i], best);
+      best = std::fmax(best, log_gain[i]) + f[i];
+    }
+  }
+  if (direction & BACKWARD) {
+    T best = nothing;
+    for (Int i = n - 1; i >= 0; --i) {
+      top[i] = std::fmax(top[i], best);
+      best = std::fmax(best, log_gain[i]) + b[i];
+    }
+  }
+  auto finite = [&](Int i) { return top[i] == nothing ? T(0) : top[i]; };
+  for (Int i = 0; i < n; ++i) {
+    T here = finite(i);
+    key[i] = std::exp(log_gain[i] - here);
+    if (top[i] == nothing) continue;  // it has nothing to pass on, no matter the cost
+    f[i] += i + 1 < n ? here - finite(i + 1) : T(0);
+    b[i] += i > 0 ? here - finite(i - 1) : T(0);
+  }
+}
+
+}  // namespace
+}  // namespace lion

@@ -1,0 +1,204 @@
+// The forward pass of one head: visits to its chunks from both sides.
+#pragma once
+
+#include "chunk.h"
+
+namespace lion {
+namespace {
+
+template <class T>
+struct ForwardScratch {
+  Tokens<T> tokens;
+  T *q, *k, *v, *kt, *scores, *mask, *out;
+  T *den, *arrive, *leave, *last;
+  Int d_row, v_row, c_row;
+  Ahead ahead;
+
+  void take(Pieces& pieces, const Problem& p, Int chunk) {
+    Int rows = round_up(chunk, W<T>);
+    d_row = leading<T>(p.D), v_row = leading<T>(p.V), c_row = leading<T>(chunk);
+    tokens.take(pieces, chunk);
+    for (T** x : {&q, &k}) *x = pieces.take<T>(rows * d_row);
+    for (T** x : {&v, &out}) *x = pieces.take<T>(rows * v_row);
+    for (T** x : {&scores, &mask}) *x = pieces.take<T>(rows * c_row);
+    kt = pieces.take<T>(round_up(p.D, W<T>) * c_row);
+    for (T** x : {&den, &arrive, &leave, &last}) *x = pieces.take<T>(rows);
+  }
+};
+
+template <class T>
+class Forward {
+ public:
+  using Scratch = ForwardScratch<T>;
+  static constexpr bool backward = false;
+
+  explicit Forward(const Head<T>& head) : head_(head), p_(head.p) {
+    with_den_ = p_.norm != NONE;
+    Int state = p_.D * leading<T>(p_.V) + round_up(p_.D, W<T>);
+    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(2 * state) * sizeof(T)));
+    for (Int side = 0; side < 2; ++side) {
+      sides_[side] = {memory + side * state, memory + side * state + p_.D * leading<T>(p_.V)};
+    }
+    out_ = {rows_of<T>(p_.out, p_, head.b, head.h, p_.norm == RAW), nullptr, p_.V, head.sequence.start};
+    if (out_.out.half)
+      out_.own = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(head.sequence.length * p_.V + 1) * sizeof(T)));
+  }
+
+  // Whether there is a walk from that side.
+  bool walks(bool from_right) const {
+    if (head_.one_block()) return from_right ? p_.direction == BACKWARD : p_.direction != BACKWARD;
+    return p_.direction & (from_right ? BACKWARD : FORWARD);
+  }
+
+  void start(bool from_right) {
+    Side& s = sides_[from_right];
+    std::fill(s.state, s.state + p_.D * leading<T>(p_.V), T(0));
+    std::fill(s.sum, s.sum + round_up(p_.D, W<T>), T(0));
+  }
+
+  // What the visit after this one will read: of the same chunk, or of the next.
+  void expect(const Visit& visit, Int later, Scratch& x) {
+    x.ahead.clear();
+    if (later && !visit.leave) return;
+    Int c = visit.from_right ? visit.chunk - later : visit.chunk + later;
+    Int m = head_.size_of(c);
+    HeadRows all[] = {rows_of<T>(p_.q, p_, head_.b, head_.h), rows_of<T>(p_.k, p_, head_.b, head_.h), rows_of<T>(p_.v, p_, head_.b, head_.h), out_.out};
+    for (int j = 0; j < 4; ++j)
+      for (Int i = 0; i < m; ++i) {
+        Int t = head_.token(visit.order, head_.first_of(c) + (visit.from_right ? m - 1 - i : i));
+        x.ahead.add(all[j].data + t * all[j].stride, (j < 2 ? p_.D : p_.V) * Int(sizeof(T)));
+      }
+  }
+
+  void visit(const Visit& visit, Scratch& x) {
+    Side& side = sides_[visit.from_right];
+    Int n = head_.size_of(visit.chunk), D = p_.D, V = p_.V;
+    x.tokens.read(head_, visit);
+    HeadRows queries = rows_of<T>(p_.q, p_, head_.b, head_.h);
+    Matrix<T> q = {x.q, x.d_row};
+    if (lies_evenly<T>(queries, D, head_.in_order()) && !x.tokens.queries)
+      q = {queries.row<T>(x.tokens.tokens[0]), step_between<T>(queries, x.tokens.tokens, n)};
+    else
+      gather(queries, x.tokens.tokens, n, D, x.tokens.queries, x.q, x.d_row);
+    gather(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens.tokens, n, D, x.tokens.keys, x.k, x.d_row);
+    gather(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens.tokens, n, V, static_cast<const T*>(nullptr), x.v, x.v_row);
+
+    if (visit.inside) {
+      bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);
+      bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
+      block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row,
+                 x.tokens.row);
+      score(n, x.tokens.tokens, q, x);
+    } else {
+      std::fill(x.den, x.den + n, T(0));
+    }
+    Crossing<T> crossing = {x.arrive, x.leave, {}};
+    if (visit.enter || visit.leave) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, crossing);
+    if (visit.enter && with_den_)
+      for (Int i = 0; i < n; ++i) x.den[i] += x.arrive[i] * dot(q.data + i * q.row, side.sum, D);
+    Product<T> entering = {visit.enter ? D : 0, q.data, q.row, 1, side.state, x.v_row};
+    Product<T> inside = {visit.inside ? n : 0, x.scores, x.c_row, 1, x.v, x.v_row};
+    divide(visit, n, x.tokens.tokens, x);
+    if (!out_.own && lies_evenly<T>(out_.out, V, head_.in_order())) {
+      T* out = out_.out.template row<T>(x.tokens.tokens[0]);
+      Int step = step_between<T>(out_.out, x.tokens.tokens, n);
+      multiply<T>(n, V, {out, step, entering, x.arrive, inside, visit.first, {0, 1}, x.last, &x.ahead});
+    } else {
+      multiply<T>(n, V, {x.out, x.v_row, entering, x.arrive, inside, true, {}, nullptr, &x.ahead});
+      finish(visit, n, x.tokens.tokens, x);
+    }
+    if (visit.leave) {
+      scale_rows(x.k, x.d_row, n, D, x.leave);
+      if (with_den_) add_columns(x.k, x.d_row, n, D, crossing.cross, side.sum);
+      multiply<T>(D, V, {side.state, x.v_row, {}, nullptr, {n, x.k, 1, x.d_row, x.v, x.v_row}, false, crossing.cross, nullptr, &x.ahead});
+    }
+  }
+
+  // All of a short sequence, in all orders, in one block.
+  void visit_all(Scratch& x) {
+    AllOrders<T> orders(head_);
+    Int n = head_.n;
+    const Int* tokens = orders.tokens();
+    const T* unscaled = nullptr;
+    gather(rows_of<T>(p_.q, p_, head_.b, head_.h), tokens, n, p_.D, unscaled, x.q, x.d_row);
+    gather(rows_of<T>(p_.k, p_, head_.b, head_.h), tokens, n, p_.D, unscaled, x.k, x.d_row);
+    gather(rows_of<T>(p_.v, p_, head_.b, head_.h), tokens, n, p_.V, unscaled, x.v, x.v_row);
+    orders.mask(x.mask, x.c_row, x.tokens.row);
+    x.ahead.clear();
+    score(n, tokens, {x.q, x.d_row}, x);
+    multiply<T>(n, p_.V, {x.out, x.v_row, {}, nullptr, {n, x.scores, x.c_row, 1, x.v, x.v_row}});
+    Visit visit = {0, 0, false, true, true, true, false, false};
+    divide(visit, n, tokens, x);
+    finish(visit, n, tokens, x);
+  }
+
+ private:
+  struct Side {
+    T* state;  // [D, V] what the walk carries: sum of decayed k v^T
+    T* sum;    // [D] and of decayed k
+  };
+
+  // scores [n, n] = Q K^T times the mask, den [n] its row sums
+  void score(Int n, const Int* tokens, Matrix<T> q, Scratch& x) {
+    Int D = p_.D, padded = round_up(n, W<T>);
+    transpose(x.k, x.d_row, n, D, x.kt, x.c_row);
+    multiply<T>(n, n, {x.scores, x.c_row, {}, nullptr, {D, q.data, q.row, 1, x.kt, x.c_row}, true, {}, nullptr, &x.ahead});
+    for (Int i = 0; i < n; ++i) {
+      T* row = x.scores + i * x.c_row;
+      const T* mask = x.mask + i * x.c_row;
+      if (p_.self_weight.data)
+        row[i] = SelfWeight<T>::of(head_, tokens[i])(q.data + i * q.row, x.k + i * x.d_row, D);
+      Vec<T> total = {};
+      for (Int j = 0; j < padded; j += W<T>) {
+        Vec<T> y = load(row + j) * load(mask + j);
+        store(row + j, y);
+        total += y;
+      }
+      x.den[i] = sum<T>(total);
+    }
+  }
+
+  static void add_columns(const T* k, Int row, Int n, Int D, Factor<T> keep, T* sums) {
+    for (Int j = 0; j < D; j += W<T>) {
+      Vec<T> total = keep(load(sums + j));
+      for (Int i = 0; i < n; ++i) total += load(k + i * row + j);
+      store(sums + j, total);
+    }
+  }
+
+  // Completes den; `last` is what the rows of the completed num are multiplied by.
+  void divide(const Visit& visit, Int n, const Int* tokens, Scratch& x) {
+    for (Int i = 0; i < n; ++i) {
+      Int t = tokens[i];
+      x.last[i] = 1;
+      if (with_den_) {
+        T* kept = at<T>(p_.den, head_.b, t, head_.h);
+        T den = visit.first ? x.den[i] : *kept + x.den[i];
+        *kept = den;
+        if (!visit.last) continue;
+        T divisor = 1;
+        if (p_.norm == SUM) divisor = den;
+        if (p_.norm == MAX) divisor = std::fmax(std::fabs(den), std::exp(-head_.log_scale(t)));
+        x.last[i] = 1 / divisor;
+      } else if (visit.last && p_.log_gain.data) {
+        x.last[i] = std::exp(head_.log_scale(t));
+      }
+      if (visit.last && p_.norm == RAW && p_.log_gain.data)
+        *at<T>(p_.log_scale, head_.b, t, head_.h) = head_.log_scale(t);
+    }
+  }
+
+  void finish(const Visit& visit, Int n, const Int* tokens, Scratch& x) {
+    for (Int i = 0; i < n; ++i) out_.add(tokens[i], x.out + i * x.v_row, 1, visit.first, visit.last, x.last[i]);
+  }
+
+  const Head<T>& head_;
+  const Problem& p_;
+  bool with_den_;
+  Side sides_[2];
+  Growing<T> out_;
+  Buffer memory_, sums_;
+};
+
+}  // namespace
+}  // namespace lion

@@ -1,0 +1,187 @@
+// One head of one sequence: which tokens it has, in which order, what they cost, and how it is cut into chunks.
+#pragma once
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "decay.h"
+#include "memory.h"
+
+namespace lion {
+namespace {
+
+// The sequences of a call, and the tokens of each in the orders that are walked, without the masked ones.
+class Sequences {
+ public:
+  struct Sequence {
+    Int row, start, length;                    // where it is in the batch
+    Int tokens;                                // how many are real
+    std::vector<std::vector<std::int32_t>> lists;  // by order; empty: all of them, as they come
+  };
+
+  explicit Sequences(const Problem& p) {
+    Int count = p.sequences ? p.sequences : p.B;
+    for (Int s = 0; s < count; ++s) {
+      Sequence x = p.sequences ? Sequence{0, p.cu_seqlens[s], p.cu_seqlens[s + 1] - p.cu_seqlens[s], 0, {}}
+                               : Sequence{s, 0, p.T, 0, {}};
+      if (x.start < 0 || x.length < 0 || x.start + x.length > p.T) throw std::out_of_range("cu_seqlens");
+      x.tokens = x.length;
+      if (p.mask.data || p.order) {
+        for (Int o = 0; o < std::max<Int>(p.orders, 1); ++o) x.lists.push_back(list(p, x, o));
+        x.tokens = static_cast<Int>(x.lists[0].size());
+      }
+      if (x.tokens) all_.push_back(std::move(x));
+    }
+  }
+
+  Int size() const { return static_cast<Int>(all_.size()); }
+  const Sequence& operator[](Int i) const { return all_[static_cast<std::size_t>(i)]; }
+  Int longest() const {
+    Int most = 0;
+    for (const Sequence& x : all_) most = std::max(most, x.tokens);
+    return most;
+  }
+
+ private:
+  static std::vector<std::int32_t> list(const Problem& p, const Sequence& x, Int o) {
+    std::vector<std::int32_t> tokens;
+    tokens.reserve(static_cast<std::size_t>(x.length));
+    for (Int place = x.start; place < x.start + x.length; ++place) {
+      Int t = p.order ? p.order[o * p.T + place] : place;
+      if (t < x.start || t >= x.start + x.length) throw std::out_of_range("orders");
+      if (!p.mask.data || *at<bool>(p.mask, x.row, t, 0)) tokens.push_back(static_cast<std::int32_t>(t));
+    }
+    return tokens;
+  }
+
+  std::vector<Sequence> all_;
+};
+
+// Tokens per chunk, from measurement (docs/log.md). A chunk of C tokens costs C^2 D, what it shares with the
+// others C D V: small heads want short chunks. Sequences of a few chunks are cheaper in one block, all the
+// more if several orders can share its scores.
+inline Int chunk_tokens(const Problem& p, Int tokens, bool backward) {
+  if (p.chunk) return p.chunk;
+  Int width = (p.D + p.V) / 2;
+  Int orders = std::max<Int>(p.orders, 1);
+  Int block = (orders > 1 ? 256 : 144);
+  (void)backward;
+  if (tokens <= block) return tokens;
+  Int chunk = width <= 32 ? 48 : width <= 64 ? 64 : 72;
+  Int count = (tokens + chunk - 1) / chunk;
+  return (tokens + count - 1) / count;
+}
+
+template <class T>
+class Head {
+ public:
+  using Sequence = Sequences::Sequence;
+
+  const Problem& p;
+  const Sequence& sequence;
+  Int b, h, n;
+  Int chunk, chunks;
+
+  Head(const Problem& problem, const Sequence& s, Int head, bool backward)
+      : p(problem), sequence(s), b(s.row), h(head), n(s.tokens) {
+    chunk = chunk_tokens(p, n, backward);
+    chunks = (n + chunk - 1) / chunk;
+    if (p.log_gain.data) absorb_gains();
+  }
+
+  Int orders() const { return std::max<Int>(p.orders, 1); }
+  bool one_block() const { return chunks == 1; }
+  // The chunks below this one are first visited from the left, the others from the right.
+  Int middle() const { return one_block() ? 1 : chunks / 2; }
+
+  bool in_order() const { return sequence.lists.empty(); }
+
+  Int token(Int order, Int place) const {
+    return sequence.lists.empty() ? sequence.start + place : sequence.lists[static_cast<std::size_t>(order)][static_cast<std::size_t>(place)];
+  }
+
+  Int first_of(Int c) const { return c * chunk; }
+  Int size_of(Int c) const { return std::min(chunk, n - c * chunk); }
+
+  // Of the tokens of chunk c, in the order that a walk from that side meets them.
+  void tokens_of(Int order, Int c, bool from_right, Int* tokens) const {
+    each(c, from_right, [&](Int i, Int place) { tokens[i] = token(order, place); });
+  }
+
+  // What it costs to leave them, going on and going back.
+  void costs_of(Int order, Int c, bool from_right, T* ahead, T* back) const {
+    if (p.log_gain.data) {
+      const T* f = gain(order, F);
+      const T* g = gain(order, B);
+      if (from_right) std::swap(f, g);
+      each(c, from_right, [&](Int i, Int place) { ahead[i] = f[place], back[i] = g[place]; });
+    } else {
+      each(c, from_right, [&](Int i, Int place) { ahead[i] = back[i] = cost(token(order, place)); });
+    }
+  }
+
+  // Factors of the keys and of the queries; null if there are none.
+  const T* keys_of(Int order, Int c, bool from_right, T* to) const { return scales(order, c, from_right, KEY, to); }
+  const T* queries_of(Int order, Int c, bool from_right, T* to) const {
+    return orders() > 1 ? scales(order, c, from_right, QUERY, to) : nullptr;
+  }
+
+  // By token: num and den are kept times exp(-this). -inf where nothing arrives.
+  T log_scale(Int t) const {
+    return p.log_gain.data ? static_cast<const T*>(gains_)[scale_offset() + t - sequence.start] : T(0);
+  }
+
+ private:
+  enum Which { F, B, KEY, QUERY, PER_ORDER };
+
+  template <class Each>
+  void each(Int c, bool from_right, Each f) const {
+    Int m = size_of(c), first = first_of(c);
+    for (Int i = 0; i < m; ++i) f(i, from_right ? first + m - 1 - i : first + i);
+  }
+
+  T cost(Int t) const { return p.log_decay.data ? *at<T>(p.log_decay, b, t, h) : T(0); }
+
+  T* gain(Int order, Which which) const { return gains_ + (order * PER_ORDER + which) * n; }
+  Int scale_offset() const { return orders() * PER_ORDER * n; }
+
+  const T* scales(Int order, Int c, bool from_right, Which which, T* to) const {
+    if (!p.log_gain.data) return nullptr;
+    const T* x = gain(order, which);
+    each(c, from_right, [&](Int i, Int place) { to[i] = x[place]; });
+    return to;
+  }
+
+  void absorb_gains() {
+    gains_ = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(scale_offset() + sequence.length) * sizeof(T)));
+    T* scale = gains_ + scale_offset();
+    std::fill(scale, scale + sequence.length, -std::numeric_limits<T>::infinity());
+    std::vector<T> log_gain(static_cast<std::size_t>(n));
+    for (Int o = 0; o < orders(); ++o) {
+      for (Int i = 0; i < n; ++i) {
+        Int t = token(o, i);
+        log_gain[static_cast<std::size_t>(i)] = *at<T>(p.log_gain, b, t, h);
+        gain(o, F)[i] = gain(o, B)[i] = cost(t);
+      }
+      absorb_gain(log_gain.data(), n, p.direction, gain(o, F), gain(o, B), gain(o, QUERY), gain(o, KEY));
+      for (Int i = 0; i < n; ++i) {
+        T& most = scale[token(o, i) - sequence.start];
+        most = std::fmax(most, gain(o, QUERY)[i]);
+      }
+    }
+    // Each order arrives at a scale of its own; a token's sum over the orders has the largest.
+    for (Int o = 0; o < orders(); ++o)
+      for (Int i = 0; i < n; ++i) {
+        T top = scale[token(o, i) - sequence.start];
+        T& own = gain(o, QUERY)[i];
+        own = std::isinf(top) ? T(1) : std::exp(own - top);
+      }
+  }
+
+  Buffer memory_;
+  T* gains_ = nullptr;
+};
+
+}  // namespace
+}  // namespace lion

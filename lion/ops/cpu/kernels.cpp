@@ -1,0 +1,152 @@
+// Compiled once per instruction set; LION_KERNELS names the table it defines.
+#include <chrono>
+#include <memory>
+
+#include "state.h"
+
+namespace lion {
+namespace {
+
+// All heads of a call: each by one thread or, if there are few, by one thread from either side.
+template <class T, class Pass>
+class Heads {
+ public:
+  explicit Heads(const Problem& p) : p_(p), sequences_(p), count_(sequences_.size() * p.H) {
+    longest_chunk_ = 1;
+    for (Int s = 0; s < sequences_.size(); ++s)
+      longest_chunk_ = std::max(longest_chunk_, std::min(sequences_[s].tokens, chunk_tokens(p, sequences_[s].tokens, Pass::backward)));
+  }
+
+  void run(Parallel parallel) {
+    bool uneven = count_ < 4 * p_.threads && count_ % p_.threads;
+    if (!uneven || sequences_.longest() <= longest_chunk_) {
+      group_ = std::min<Int>(getenv("G") ? atol(getenv("G")) : 4, std::max<Int>(1, count_ / p_.threads));
+      Int groups = sequences_.size() * ((p_.H + group_ - 1) / group_);
+      parallel(groups, p_.threads, [](void* x, Int i) { static_cast<Heads*>(x)->group(i); }, this);
+      return;
+    }
+    for (Int i = 0; i < count_; ++i) shared_.push_back(std::make_unique<Shared>(*this, i));
+    for (order_ = 0; order_ < std::max<Int>(p_.orders, 1); ++order_)
+      for (second_ = 0; second_ < 2; ++second_)
+        parallel(2 * count_, p_.threads, [](void* x, Int i) { static_cast<Heads*>(x)->half(i / 2, i % 2); }, this);
+  }
+
+ private:
+  using Scratch = typename Pass::Scratch;
+
+  struct Shared {
+    Head<T> head;
+    Pass pass;
+    Shared(const Heads& all, Int i)
+        : head(all.p_, all.sequences_[i / all.p_.H], i % all.p_.H, Pass::backward), pass(head) {}
+  };
+
+  Scratch scratch() const {
+    thread_local Buffer memory;
+    Pieces count;
+    Scratch x;
+    x.take(count, p_, longest_chunk_);
+    Pieces pieces(memory.reserve(count.used()));
+    x.take(pieces, p_, longest_chunk_);
+    return x;
+  }
+
+  // Neighbouring heads go through the tokens together: their rows lie side by side in memory.
+  void group(Int i) {
+    Scratch x = scratch();
+    Int per_sequence = (p_.H + group_ - 1) / group_;
+    Int s = i / per_sequence, first = i % per_sequence * group_;
+    std::vector<std::unique_ptr<Shared>> heads;
+    for (Int h = first; h < std::min(p_.H, first + group_); ++h)
+      heads.push_back(std::make_unique<Shared>(*this, s * p_.H + h));
+    Shared& one = *heads[0];
+    for (Int order = 0; order < one.head.orders(); ++order)
+      for (bool second : {false, true})
+        for (bool from_right : {false, true}) go(heads, order, from_right, second, x);
+  }
+
+  void half(Int i, bool from_right) {
+    Scratch x = scratch();
+    Shared* one[] = {shared_[static_cast<std::size_t>(i)].get()};
+    go(one, order_, from_right, second_, x);
+  }
+
+  template <class Some>
+  static void go(Some& heads, Int order, bool from_right, bool second, Scratch& x) {
+    Shared& one = **std::begin(heads);
+    if (!one.pass.walks(from_right)) return;
+    if (one.head.one_block() && one.head.orders() > 1) {
+      if (order == 0 && !second)
+        for (auto& head : heads) head->pass.visit_all(x);
+      return;
+    }
+    bool both = one.pass.walks(!from_right);
+    if (!second)
+      for (auto& head : heads) head->pass.start(from_right);
+    visit_half(one.head, order, from_right, second, both, [&](const Visit& v) {
+      for (auto head = std::begin(heads); head != std::end(heads); ++head) {
+        auto next = std::next(head);
+        if (next != std::end(heads))
+          (*next)->pass.expect(v, 0, x);
+        else
+          one.pass.expect(v, 1, x);
+        (*head)->pass.visit(v, x);
+      }
+    });
+  }
+
+  const Problem& p_;
+  Sequences sequences_;
+  Int count_, longest_chunk_;
+  Int group_ = 1, order_ = 0, second_ = 0;
+  std::vector<std::unique_ptr<Shared>> shared_;
+};
+
+template <class T>
+void run(const Problem& p, bool backward, Parallel parallel) {
+  bool one_state = !p.log_decay.data && !p.self_weight.data && p.direction == BOTH;
+  if (one_state)
+    OneState<T>(p, backward).run(parallel);
+  else if (backward)
+    Heads<T, Backward<T>>(p).run(parallel);
+  else
+    Heads<T, Forward<T>>(p).run(parallel);
+}
+
+void forward(const Problem& p, Parallel parallel) {
+  p.dtype == FLOAT64 ? run<double>(p, false, parallel) : run<float>(p, false, parallel);
+}
+
+void backward(const Problem& p, Parallel parallel) {
+  p.dtype == FLOAT64 ? run<double>(p, true, parallel) : run<float>(p, true, parallel);
+}
+
+// Only multiply-adds, in as many independent chains as keep the units busy.
+template <class T, std::size_t... I>
+double multiply_adds_per_second(Int rounds, std::index_sequence<I...>) {
+  Vec<T> x[] = {splat<T>(T(I))...};
+  Vec<T> a = splat<T>(T(0.999)), b = splat<T>(T(1e-3));
+  auto step = [&](Vec<T>& y) {
+    y = y * a + b;
+#if defined(__x86_64__)
+    asm volatile("" : "+x"(y));  // so that the compiler does not find a shorter way
+#elif defined(__aarch64__)
+    asm volatile("" : "+w"(y));
+#endif
+  };
+  auto start = std::chrono::steady_clock::now();
+  for (Int i = 0; i < rounds; ++i) (step(x[I]), ...);
+  std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(rounds * sizeof...(I) * W<T>) / seconds.count();
+}
+
+double peak(int double_precision, Int rounds) {
+  std::make_index_sequence<12> chains;
+  return 2 * (double_precision ? multiply_adds_per_second<double>(rounds, chains) : multiply_adds_per_second<float>(rounds, chains));
+}
+
+}  // namespace
+
+extern const Kernels LION_KERNELS = {LION_NAME, forward, backward, peak};
+
+}  // namespace lion

@@ -1,0 +1,149 @@
+// The C interface: picks the kernels for this processor, and runs them on the OpenMP threads of the process.
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <initializer_list>
+#include <new>
+#include <stdexcept>
+
+#include <dlfcn.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include "problem.h"
+
+namespace lion {
+
+extern const Kernels baseline;
+#if defined(LION_HAS_AVX2)
+extern const Kernels avx2;
+#endif
+#if defined(LION_HAS_AVX512)
+extern const Kernels avx512;
+#endif
+
+namespace {
+
+// The fastest first.
+const Kernels* const ALL[] = {
+#if defined(LION_HAS_AVX512)
+    &avx512,
+#endif
+#if defined(LION_HAS_AVX2)
+    &avx2,
+#endif
+    &baseline,
+};
+
+bool runs_here(const Kernels& kernels) {
+  (void)kernels;
+#if defined(LION_HAS_AVX512)
+  if (&kernels == &avx512)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+#endif
+#if defined(LION_HAS_AVX2)
+  if (&kernels == &avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+  return true;
+}
+
+const Kernels* find(const char* name) {
+  for (const Kernels* kernels : ALL)
+    if (runs_here(*kernels) && (!*name || !std::strcmp(name, kernels->name))) return kernels;
+  return nullptr;
+}
+
+// torch has loaded an OpenMP library. We run on its threads and never on a second pool, which would fight
+// with it for the cores. GOMP_parallel is there in GNU's and in LLVM's.
+using GompParallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+
+GompParallel pool() {
+  static const GompParallel found = reinterpret_cast<GompParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+  return found;
+}
+
+// Fresh memory of a large result comes page by page, each with a trap into the kernel. Ask for large pages.
+void expect_writes(const Rows& rows, std::int64_t batches, std::int64_t size) {
+#if defined(MADV_HUGEPAGE)
+  constexpr std::uintptr_t page = 1 << 21;
+  std::uintptr_t first = reinterpret_cast<std::uintptr_t>(rows.data);
+  std::uintptr_t last = first + static_cast<std::uintptr_t>(batches * rows.batch * size);
+  first = (first + page - 1) / page * page, last = last / page * page;
+  if (rows.data && last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#else
+  (void)rows, (void)batches, (void)size;
+#endif
+}
+
+struct Team {
+  std::int64_t count;
+  Task task;
+  void* context;
+  std::atomic<std::int64_t> next{0};
+  std::atomic<bool> failed{false};
+
+  static void work(void* self) {
+    Team& team = *static_cast<Team*>(self);
+    for (std::int64_t i; (i = team.next.fetch_add(1)) < team.count;) {
+      try {
+        if (!team.failed) team.task(team.context, i);
+      } catch (...) {  // it must not leave the thread
+        team.failed = true;
+      }
+    }
+  }
+};
+
+void parallel(std::int64_t count, std::int64_t threads, Task task, void* context) {
+  Team team{count, task, context};
+  std::int64_t members = count < threads ? count : threads;
+  if (members > 1 && pool())
+    pool()(Team::work, &team, static_cast<unsigned>(threads), 0);
+  else
+    Team::work(&team);
+  if (team.failed) throw std::bad_alloc();
+}
+
+}  // namespace
+}  // namespace lion
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// 0: done; 1: out of memory; 2: no such instruction set here; 3: the caller packs another Problem; 4: tokens or
+// sequences outside the batch.
+int lion_run(const lion::Problem* problem, std::int64_t size, int backward, const char* name) {
+  if (size != sizeof(lion::Problem)) return 3;
+  const lion::Kernels* kernels = lion::find(name);
+  if (!kernels) return 2;
+  lion::Problem const& p = *problem;
+  std::int64_t item = p.dtype == lion::FLOAT64 ? 8 : p.dtype == lion::FLOAT32 ? 4 : 2;
+  if (backward)
+    for (const lion::Rows* rows : {&p.dq, &p.dk, &p.dv}) lion::expect_writes(*rows, p.B, item);
+  else
+    lion::expect_writes(p.out, p.B, item);
+  try {
+    (backward ? kernels->backward : kernels->forward)(*problem, lion::parallel);
+  } catch (const std::out_of_range&) {
+    return 4;
+  } catch (const std::exception&) {
+    return 1;
+  }
+  return 0;
+}
+
+const char* lion_instruction_set(const char* name) {
+  const lion::Kernels* kernels = lion::find(name);
+  return kernels ? kernels->name : "";
+}
+
+int lion_has_thread_pool() { return lion::pool() != nullptr; }
+
+// FLOP/s of one thread
+double lion_peak(int double_precision, std::int64_t rounds) {
+  return lion::find("")->peak(double_precision, rounds);
+}
+}
+#pragma GCC visibility pop

@@ -1,0 +1,183 @@
+"""The `scan` form in C++: one `torch.library` operator for everything `lion.attention` can be asked, but diagonal decay.
+
+q, k and v are read where they are, whatever their strides; masks, packing, orders and gates are handled inside,
+and so is the division, so that nothing of the sequence's length is made but the output and its denominators.
+"""
+
+import torch
+from torch import Tensor
+
+from lion.ops.call import Call, accumulation_dtype
+from lion.ops.cpu.library import DIRECTIONS, DTYPES, LIBRARY, NORMS, NOT_GIVEN, rows
+
+ARGUMENTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? log_decay, Tensor? log_gain, Tensor? self_weight, "
+    "Tensor? mask, Tensor? cu_seqlens, Tensor? orders, str norm, str direction, int? chunk_size"
+)
+library = torch.library.Library("lion", "FRAGMENT")
+library.define(f"cpu_scan({ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
+library.define(
+    f"cpu_scan_backward(Tensor dout, Tensor? dden, Tensor out, Tensor den, {ARGUMENTS}, bool[] wanted) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+scan_op = torch.ops.lion.cpu_scan.default
+scan_backward_op = torch.ops.lion.cpu_scan_backward.default
+
+
+def attention(call: Call) -> Tensor:
+    """The kernel of the table."""
+    weight = call.self_weight
+    if isinstance(weight, int | float):
+        weight = call.q.new_full((call.q.shape[2],), weight, dtype=accumulation_dtype(call.q))
+    tokens = call.mask, call.cu_seqlens, call.orders
+    if call.norm != "unmasked":
+        tensors = call.q, call.k, call.v, call.log_decay, call.log_gain, weight
+        return scan_op(*tensors, *tokens, call.norm, call.direction, call.chunk_size)[0]
+    # Divided by what the sum would be without decays: two calls, each at a scale of its own.
+    tensors = call.q, call.k, call.v, call.log_decay, call.log_gain, weight
+    num, _, scale = scan_op(*tensors, *tokens, "raw", call.direction, call.chunk_size)
+    tensors = call.q, call.k, call.v[..., :0], None, call.log_gain, None
+    _, den, den_scale = scan_op(*tensors, *tokens, "raw", call.direction, call.chunk_size)
+    den = den.unsqueeze(-1)
+    if call.log_gain is not None:
+        num = num * (scale - den_scale).exp().unsqueeze(-1)
+    if call.mask is None:
+        return (num / den).to(call.q.dtype)
+    real = call.mask[:, :, None, None]
+    return torch.where(real, num / torch.where(real, den, 1), 0).to(call.q.dtype)
+
+
+def _readable(x: Tensor) -> Tensor:
+    """Any strides will do, but a token's channels lie together."""
+    return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+
+
+def _cast(x: Tensor | None, q: Tensor) -> Tensor | None:
+    return None if x is None else x.to(accumulation_dtype(q))
+
+
+def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
+    """The first fields of `Problem`, and the tensors they point into, to be kept alive."""
+    B, T, H, D = q.shape
+    q, k, v = _readable(q), _readable(k), _readable(v)
+    log_decay, log_gain, self_weight = (_cast(x, q) for x in (log_decay, log_gain, self_weight))
+    channels = 1
+    if self_weight is not None and self_weight.dim() in (2, 4):
+        self_weight, channels = _readable(self_weight), D
+    if orders is not None:
+        orders = torch.atleast_2d(orders).long().contiguous()
+    if cu_seqlens is not None:
+        cu_seqlens = cu_seqlens.long().contiguous()
+    fields = [B, T, H, D, v.shape[-1]]
+    fields += [DTYPES[q.dtype], NORMS[norm], DIRECTIONS[direction], torch.get_num_threads(), chunk_size or 0]
+    fields += [0 if orders is None else len(orders), 0 if cu_seqlens is None else len(cu_seqlens) - 1]
+    fields += [*rows(q), *rows(k), *rows(v), *rows(log_decay), *rows(log_gain), *rows(self_weight), channels]
+    fields += NOT_GIVEN if mask is None else (mask.data_ptr(), *mask.stride(), 0)
+    fields += [0 if cu_seqlens is None else cu_seqlens.data_ptr(), 0 if orders is None else orders.data_ptr()]
+    return fields, (q, k, v, log_decay, log_gain, self_weight, orders, cu_seqlens)
+
+
+def _run(fields: list[int], *, backward: bool) -> None:
+    if isinstance(LIBRARY, str):
+        raise RuntimeError(f"lion's CPU kernels are not available: {LIBRARY}.")
+    LIBRARY.run(fields, backward=backward)
+
+
+def _outputs(q, v, log_gain, norm, *, empty):
+    """out, den and the log scale of both, the last two empty where they do not exist."""
+    B, T, H, _ = q.shape
+    wide = accumulation_dtype(q)
+    den = empty((B, T, H) if norm != "none" else (0,), dtype=wide)
+    scale = empty((B, T, H) if norm == "raw" and log_gain is not None else (0,), dtype=wide)
+    return empty((B, T, H, v.shape[-1]), dtype=wide if norm == "raw" else q.dtype), den, scale
+
+
+def _forward(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
+    fields, keep = _fields(
+        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
+    )
+    # The kernel writes the rows of real tokens.
+    out, den, scale = _outputs(q, v, log_gain, norm, empty=torch.empty if mask is None else torch.zeros)
+    fields += [*rows(out), *(rows(den) if den.numel() else NOT_GIVEN), *(rows(scale) if scale.numel() else NOT_GIVEN)]
+    fields += NOT_GIVEN * 8
+    _run(fields, backward=False)
+    del keep
+    return out, den, scale
+
+
+def _backward(
+    dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
+    chunk_size, wanted,
+):  # fmt: skip
+    fields, keep = _fields(
+        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
+    )
+    dout = _readable(dout)
+    dden = None if dden is None else dden.to(accumulation_dtype(q))
+    make = torch.empty if mask is None else torch.zeros
+    B, T, H, D = q.shape
+    dq, dk, dv = (make(x.shape, dtype=x.dtype) for x in (q, k, v))
+    per_token = {
+        "log_decay": (B, T, H),
+        "log_gain": (B, T, H),
+        "self_weight": (B, T, H, D) if self_weight is not None and self_weight.dim() in (2, 4) else (B, T, H),
+    }
+    dothers = [
+        make(shape, dtype=accumulation_dtype(q)) if want else None
+        for shape, want in zip(per_token.values(), wanted, strict=True)
+    ]
+    fields += [*rows(out), *(rows(den) if den.numel() else NOT_GIVEN), *NOT_GIVEN]
+    fields += [*rows(dout), *rows(dden), *rows(dq), *rows(dk), *rows(dv), *(n for x in dothers for n in rows(x))]
+    _run(fields, backward=True)
+    del keep
+    given = (log_decay, log_gain, self_weight)
+    dothers = [
+        q.new_empty(0) if grad is None else _summed(grad, x).to(x.dtype) for grad, x in zip(dothers, given, strict=True)
+    ]
+    return dq, dk, dv, *dothers
+
+
+def _summed(grad: Tensor, x: Tensor) -> Tensor:
+    return grad if grad.dim() == x.dim() else grad.sum((0, 1))
+
+
+library.impl("cpu_scan", _forward, "CPU")
+library.impl("cpu_scan_backward", _backward, "CPU")
+
+
+@torch.library.register_fake("lion::cpu_scan", lib=library)
+def _(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
+    return _outputs(q, v, log_gain, norm, empty=q.new_empty)
+
+
+@torch.library.register_fake("lion::cpu_scan_backward", lib=library)
+def _(
+    dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
+    chunk_size, wanted,
+):  # fmt: skip
+    others = (
+        x.new_empty(x.shape) if want else q.new_empty(0)
+        for x, want in zip((log_decay, log_gain, self_weight), wanted, strict=True)
+    )
+    return *(x.new_empty(x.shape) for x in (q, k, v)), *others
+
+
+def _save(ctx, inputs, output):
+    *tensors, norm, direction, chunk_size = inputs
+    out, den, scale = output
+    ctx.mark_non_differentiable(scale)
+    ctx.save_for_backward(*tensors, out, den)
+    ctx.options = norm, direction, chunk_size
+
+
+def _differentiate(ctx, dout, dden, _):
+    *tensors, out, den = ctx.saved_tensors
+    norm, direction, chunk_size = ctx.options
+    wanted = list(ctx.needs_input_grad[3:6])
+    dden = dden if norm == "raw" else None
+    grads = scan_backward_op(dout, dden, out, den, *tensors, norm, direction, chunk_size, wanted)
+    others = (grad if want else None for grad, want in zip(grads[3:], wanted, strict=True))
+    return *grads[:3], *others, *(None for _ in range(6))
+
+
+torch.library.register_autograd("lion::cpu_scan", _differentiate, setup_context=_save, lib=library)

@@ -1,0 +1,185 @@
+"""Everything `lion.attention` can be asked, in terms of the little that a torch kernel knows.
+
+A torch kernel knows q, k, v, the costs of leaving a token forwards and backwards, and whether a token sees
+itself (options.py). Masks, packing, orders, gates, weights of the diagonal and the division are done here.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lion.ops import gain
+from lion.ops.call import Call, accumulation_dtype
+from lion.ops.options import Options
+
+TorchKernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Options], tuple[Tensor, Tensor | None]]
+
+
+def lowered(kernel: TorchKernel, undecayed: TorchKernel | None = None) -> Callable[[Call], Tensor]:
+    """A kernel for whole calls; `undecayed` is a faster one for when nothing decays."""
+
+    def attention(call: Call) -> Tensor:
+        kernels = _Kernels(kernel, undecayed or kernel)
+        problem = _Problem.of(call).without_masked_tokens()
+        walk = _Walk(call.direction, call.cu_seqlens, call.chunk_size)
+        sums = _over_orders(problem, walk, kernels, call.orders, with_den=call.norm in ("sum", "max"))
+        if call.norm == "unmasked":
+            plain = problem._replace(v=problem.v[..., :0], log_decay=None, self_weight=None)
+            plain_sums = _over_orders(plain, walk, kernels, call.orders, with_den=True)
+            sums = Sums(sums.num, plain_sums.den, sums.log_scale, plain_sums.log_scale)
+        return _normalise(sums, call.norm, call.mask).to(call.v.dtype)
+
+    return attention
+
+
+class _Kernels(NamedTuple):
+    decayed: TorchKernel
+    undecayed: TorchKernel
+
+
+def _per_token(x: Tensor | None, q: Tensor) -> Tensor | None:
+    """[H], [H, D], [B, T, H] or [B, T, H, D] -> [B or 1, T or 1, H, D or 1], to accumulate with"""
+    if x is None:
+        return None
+    x = x.to(accumulation_dtype(q))
+    if x.dim() in (1, 3):
+        x = x.unsqueeze(-1)
+    return x[None, None] if x.dim() == 2 else x
+
+
+class _Problem(NamedTuple):
+    """What goes with the tokens, each [B or 1, T or 1, H, .]; and the mask, [B, T]."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    log_decay: Tensor | None
+    log_gain: Tensor | None
+    self_weight: Tensor | float | None
+    mask: Tensor | None
+
+    @staticmethod
+    def of(call: Call) -> "_Problem":
+        q, weight = call.q, call.self_weight
+        weight = weight if isinstance(weight, int | float) else _per_token(weight, q)
+        return _Problem(
+            q, call.k, call.v, _per_token(call.log_decay, q), _per_token(call.log_gain, q), weight, call.mask
+        )
+
+    def without_masked_tokens(self) -> "_Problem":
+        """Zero what masked tokens hold (it may be anything, NaN too), and let them be left for free."""
+        if self.mask is None:
+            return self
+        fills = {"q": 0, "k": 0, "v": 0, "log_decay": 0, "log_gain": -torch.inf, "self_weight": 0}
+        given = {name: fill for name, fill in fills.items() if isinstance(getattr(self, name), Tensor)}
+        real = self.mask[:, :, None, None]
+        return self._replace(**{name: torch.where(real, getattr(self, name), fill) for name, fill in given.items()})
+
+    def in_order(self, order: Tensor) -> "_Problem":
+        """The tokens as an order walks them; what is the same for every token stays."""
+        T = self.q.shape[1]
+        per_token = {name: x for name, x in self._asdict().items() if isinstance(x, Tensor) and x.shape[1] == T}
+        return self._replace(**{name: x.index_select(1, order) for name, x in per_token.items()})
+
+
+class _Walk(NamedTuple):
+    direction: str
+    cu_seqlens: Tensor | None
+    chunk_size: int | None
+
+
+class Sums(NamedTuple):
+    """num [B, T, H, V] and den [B, T, H, 1], each times exp(-its log scale) where there is one."""
+
+    num: Tensor
+    den: Tensor | None
+    log_scale: Tensor | None
+    den_log_scale: Tensor | None
+
+
+def _decays(problem: _Problem, walk: _Walk) -> bool:
+    """Whether costs may differ from 0: between packed sequences, and where gates are of different scales, too."""
+    packed = walk.cu_seqlens is not None
+    return problem.log_decay is not None or packed or (problem.log_gain is not None and walk.direction != "both")
+
+
+def _over_orders(problem: _Problem, walk: _Walk, kernels: _Kernels, orders: Tensor | None, with_den: bool) -> Sums:
+    """Run once per order, bring the tokens back to their places, and add up."""
+    if orders is None:
+        return _run(problem, walk, kernels, with_den)
+    T = problem.q.shape[1]
+    total: Sums | None = None
+    for order in torch.atleast_2d(orders).long():
+        back = torch.empty_like(order).scatter(0, order, torch.arange(T, device=order.device))
+        there = _run(problem.in_order(order), walk, kernels, with_den)
+        here = Sums._make(x if x is None else x.index_select(1, back) for x in there)
+        total = here if total is None else _add(total, here)
+    assert total is not None  # there is at least one order
+    return total
+
+
+def _add(a: Sums, b: Sums) -> Sums:
+    if a.log_scale is not None and b.log_scale is not None:
+        top = torch.maximum(a.log_scale, b.log_scale)
+        nowhere = top.isneginf()  # nothing reaches the token in either: all is 0 already
+        a = _rescale(a, torch.where(nowhere, 0, a.log_scale - top))
+        b = _rescale(b, torch.where(nowhere, 0, b.log_scale - top))
+        a = a._replace(log_scale=top, den_log_scale=top)
+    den = None if a.den is None or b.den is None else a.den + b.den
+    return a._replace(num=a.num + b.num, den=den)
+
+
+def _rescale(x: Sums, log_factor: Tensor) -> Sums:
+    factor = log_factor.exp()
+    return x._replace(num=x.num * factor, den=None if x.den is None else x.den * factor)
+
+
+def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> Sums:
+    """num and den of one order: lower everything that kernels do not know to what they do."""
+    q, k, v, log_decay, log_gain, self_weight, _ = problem
+    decays = _decays(problem, walk)
+    cost = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if log_decay is None else log_decay
+    f, b = _cut_between_sequences(cost, walk.cu_seqlens, q.shape[1])
+    log_scale = None
+    if log_gain is not None:
+        shared = not decays  # then every token is reached by the largest gate of all
+        scaled = gain.stabilise_together(log_gain, f, b) if shared else gain.stabilise(log_gain, f, b, walk.direction)
+        query_factor, key_factor, f, b, log_scale = scaled
+        k = k * key_factor
+        q = q if query_factor is None else q * query_factor
+    options = Options(walk.direction, include_self=self_weight is None, with_den=with_den, chunk_size=walk.chunk_size)
+    num, den = (kernels.decayed if decays else kernels.undecayed)(q, k, v, f, b, options)
+    if self_weight is not None:
+        own = (q.to(f.dtype) * self_weight * k.to(f.dtype)).sum(-1, keepdim=True)
+        num = num + own * v.to(f.dtype)
+        den = None if den is None else den + own
+    return Sums(num, den, log_scale, log_scale)
+
+
+def _cut_between_sequences(cost: Tensor, cu_seqlens: Tensor | None, T: int) -> tuple[Tensor, Tensor]:
+    """f and b: leaving costs the same both ways, but nothing leaves a packed sequence."""
+    if cu_seqlens is None:
+        return cost, cost
+    border = torch.zeros(T + 1, dtype=torch.bool, device=cost.device)
+    border = border.index_fill(0, cu_seqlens.long(), True)[None, :, None, None]
+    return torch.where(border[:, 1:], -torch.inf, cost), torch.where(border[:, :-1], -torch.inf, cost)
+
+
+def _normalise(sums: Sums, norm: str, mask: Tensor | None) -> Tensor:
+    num, den, log_scale, den_log_scale = sums
+    if mask is not None and log_scale is not None and den_log_scale is not None:
+        real = mask[:, :, None, None]  # a masked token's 0 is 0 at any scale
+        log_scale, den_log_scale = torch.where(real, log_scale, 0), torch.where(real, den_log_scale, 0)
+    if norm == "none":
+        return num if log_scale is None else num * log_scale.exp()
+    assert den is not None
+    if norm == "max":
+        den = torch.maximum(den.abs(), torch.ones_like(den) if log_scale is None else (-log_scale).exp())
+    if norm == "unmasked" and log_scale is not None and den_log_scale is not None:
+        num = num * (log_scale - den_log_scale).exp()
+    if mask is not None:  # a masked token has 0 / 0
+        den = torch.where(mask[:, :, None, None], den, 1)
+    # num is ours: without a graph to keep it for, divide in place.
+    return num / den if num.requires_grad or den.requires_grad else num.div_(den)
