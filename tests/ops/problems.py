@@ -5,7 +5,20 @@ import itertools
 import torch
 from torch import Tensor
 
+from lion.ops.kernels import KERNELS
+
 DECAYS = ("none", "fixed", "fixed diagonal", "per token", "diagonal")
+
+
+KINDS = {"fixed": "scalar", "per token": "scalar", "fixed diagonal": "diagonal"}
+
+
+def kernels(decay: str) -> list[dict[str, str]]:
+    """Every kernel of the table for this kind of decay, as arguments of `lion.attention`."""
+    return [{"backend": backend, "form": form} for backend, form, kind in KERNELS if kind == KINDS.get(decay, decay)]
+
+
+ALL_KERNELS = kernels("none")  # there is none that has only decays
 
 
 def log_decays(kind: str, B: int, T: int, H: int, D: int, extremes: bool = True) -> Tensor | None:

@@ -100,7 +100,7 @@ CASES = {
     "backend": (
         {"backend": "tensorflow"},
         ValueError,
-        "backend is 'tensorflow'; expected one of 'auto', 'torch'.",
+        "backend is 'tensorflow'; expected one of 'auto', 'cpu', 'torch'.",
     ),
     "beta": (
         {"beta": rand(B, T, H)},
@@ -286,20 +286,21 @@ def test_refusals(case, function):
 
 
 def test_a_backend_that_cannot_run_says_why_and_what_would(monkeypatch):
-    absent = kernels.Backend("a backend for this test", lambda device: "there is no such chip")
+    absent = kernels.Backend("a backend for this test", lambda device, dtype: "there is no such chip")
     monkeypatch.setitem(kernels.BACKENDS, "chip", absent)
     with pytest.raises(
-        ValueError, match=r"backend 'chip' cannot run on cpu: there is no such chip\. What works here: 'torch'\."
+        ValueError, match=r"backend 'chip' cannot run this: there is no such chip\. What works here: 'cpu', 'torch'\."
     ):
         lion.attention(**inputs(backend="chip"))
-    assert lion.explain(**inputs()).backend == "torch"
+    assert lion.explain(**inputs()).backend == "cpu"
 
 
 def test_a_missing_kernel_lists_what_works(monkeypatch):
-    empty = kernels.Backend("a backend without kernels", lambda device: None)
+    empty = kernels.Backend("a backend without kernels", lambda device, dtype: None)
     monkeypatch.setitem(kernels.BACKENDS, "empty", empty)
     with pytest.raises(
-        ValueError, match=r"no kernel for form 'rnn' on backend 'empty' with no decay\. What works: torch full"
+        ValueError,
+        match=r"no kernel for form 'rnn' on backend 'empty' with no decay\. What works: cpu scan, torch full",
     ):
         lion.attention(**inputs(backend="empty", form="rnn"))
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import lion
-from lion.ops.kernels import FORMS
+from tests.ops.problems import ALL_KERNELS, kernels
 
 T, D, V = 12, 4, 3
 
@@ -30,7 +30,8 @@ def operator(q, k, v, log_decay=None, **options):
     if log_decay is not None and log_decay.dim() > 0:
         log_decay = log_decay[None, :, None]
     outs = [
-        lion.attention(*(x[None, :, None] for x in (q, k, v)), log_decay, form=f, **options)[0, :, 0] for f in FORMS
+        lion.attention(*(x[None, :, None] for x in (q, k, v)), log_decay, **kernel, **options)[0, :, 0]
+        for kernel in (ALL_KERNELS if log_decay is None or log_decay.dim() in (1, 3) else kernels("diagonal"))
     ]
     for out in outs:
         torch.testing.assert_close(out, outs[0], rtol=1e-11, atol=1e-12)

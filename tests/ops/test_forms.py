@@ -8,16 +8,10 @@ import torch
 import lion
 from lion.ops import reference, torch_scan
 from lion.ops.kernels import CHUNKED, FORMS, KERNELS
-from tests.ops.problems import DECAYS, assert_same, output_and_gradients, problem
+from tests.ops.problems import ALL_KERNELS, DECAYS, assert_same, kernels, output_and_gradients, problem
 
-KINDS = {"fixed": "scalar", "per token": "scalar", "fixed diagonal": "diagonal"}
 NORMS = ("sum", "max", "none", "unmasked")
 DIRECTIONS = ("both", "forward", "backward")
-
-
-def kernels(decay):
-    """(backend, form) of every kernel in the table for this kind of decay."""
-    return [(backend, form) for backend, form, kind in KERNELS if kind == KINDS.get(decay, decay)]
 
 
 def compare(kwargs, chunk_size=None, **options):
@@ -25,11 +19,11 @@ def compare(kwargs, chunk_size=None, **options):
     want = output_and_gradients(reference.attention, kwargs, **options)
     rank = {1: "fixed", 2: "fixed diagonal", 3: "per token", 4: "diagonal"}
     decay = "none" if kwargs["log_decay"] is None else rank[kwargs["log_decay"].dim()]
-    for backend, form in kernels(decay):
-        size = chunk_size if form in CHUNKED else None
-        got = output_and_gradients(lion.attention, kwargs, form=form, backend=backend, chunk_size=size, **options)
+    for kernel in kernels(decay):
+        size = chunk_size if kernel["form"] in CHUNKED else None
+        got = output_and_gradients(lion.attention, kwargs, **kernel, chunk_size=size, **options)
         given = {name: x for name, x in kwargs.items() if x is not None and name not in ("q", "k", "v")}
-        assert_same(got, want, 1e-10, (backend, form, options, sorted(given)))
+        assert_same(got, want, 1e-10, (kernel, options, sorted(given)))
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -111,23 +105,23 @@ def test_self_weights(weight):
 def test_every_form_has_a_kernel_for_every_decay_on_torch():
     assert {form for backend, form, _ in KERNELS if backend == "torch"} == set(FORMS)
     for decay in DECAYS:
-        assert len([x for x in kernels(decay) if x[0] == "torch"]) == len(FORMS)
+        assert len([x for x in kernels(decay) if x["backend"] == "torch"]) == len(FORMS)
 
 
 def test_inputs_are_never_written():
-    for decay, form in itertools.product(DECAYS, FORMS):
+    for decay, kernel in [(kind, x) for kind in DECAYS for x in kernels(kind)]:
         kwargs = problem(decay, gain=True, self_weight=True, mask=True, orders=2)
         before = {name: x.clone() for name, x in kwargs.items() if x is not None}
-        output_and_gradients(lion.attention, kwargs, form=form)
+        output_and_gradients(lion.attention, kwargs, **kernel)
         for name, x in before.items():
-            assert torch.equal(kwargs[name], x), (name, decay, form)
+            assert torch.equal(kwargs[name], x), (name, decay, kernel)
 
 
 def test_views_and_shared_storage_are_read_in_place():
     """q, k and v as slices of one projection, and q passed as k too."""
     qkv = torch.rand(2, 11, 3, 2, 4).double()
     q, k, v = qkv.unbind(2)
-    for form in FORMS:
-        want = lion.attention(q.contiguous(), k.contiguous(), v.contiguous(), form=form)
-        torch.testing.assert_close(lion.attention(q, k, v, form=form), want, rtol=0, atol=1e-14)
-        assert lion.attention(q, q, q, form=form).isfinite().all()
+    for kernel in ALL_KERNELS:
+        want = lion.attention(q.contiguous(), k.contiguous(), v.contiguous(), **kernel)
+        torch.testing.assert_close(lion.attention(q, k, v, **kernel), want, rtol=0, atol=1e-14)
+        assert lion.attention(q, q, q, **kernel).isfinite().all()

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import lion
-from lion.ops.kernels import FORMS
-from tests.ops.problems import DECAYS, assert_same, output_and_gradients, problem
+from tests.ops.problems import DECAYS, assert_same, kernels, output_and_gradients, problem
 
 PATTERNS = {
     "right": lambda T: torch.cat([torch.ones(T), torch.zeros(7)]),
@@ -30,9 +29,9 @@ def test_padding_changes_nothing(decay, pattern):
             if x is not None and x.dim() > 2:
                 padded[name] = torch.full((2, len(mask), *x.shape[2:]), torch.nan if name in "qkv" else -0.5).double()
                 padded[name][:, mask] = x.detach()
-        for form in FORMS:
+        for kernel in kernels(decay):
             along = torch.randn_like(kwargs["v"])
-            options = {"form": form, "norm": norm, "direction": direction}
+            options = {**kernel, "norm": norm, "direction": direction}
             want = _run(kwargs, along, options)
             got = _run(
                 padded, torch.zeros(2, len(mask), 2, 4).double().index_copy(1, mask.nonzero()[:, 0], along), options
@@ -53,29 +52,28 @@ def _run(kwargs, along, options):
     return {"output": out.detach(), **dict(zip(inputs, grads, strict=True))}
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("decay", DECAYS)
-def test_packing_equals_each_sequence_alone(decay, form):
+@pytest.mark.parametrize(("decay", "kernel"), [(decay, x) for decay in DECAYS for x in kernels(decay)], ids=str)
+def test_packing_equals_each_sequence_alone(decay, kernel):
     lengths = [5, 1, 70, 0, 13]
     borders = F.pad(torch.tensor(lengths).cumsum(0), (1, 0))
     for norm, gain in itertools.product(("sum", "unmasked"), (False, True)):
         kwargs = problem(decay, B=1, T=sum(lengths), gain=gain)
-        packed = output_and_gradients(lion.attention, kwargs | {"cu_seqlens": borders}, form=form, norm=norm)
+        packed = output_and_gradients(lion.attention, kwargs | {"cu_seqlens": borders}, **kernel, norm=norm)
         for first, last in itertools.pairwise(borders.tolist()):
             alone = {
                 name: x[:, first:last].detach() if isinstance(x, torch.Tensor) and x.dim() > 2 else x
                 for name, x in kwargs.items()
             }
-            out = lion.attention(**alone, form=form, norm=norm)
+            out = lion.attention(**alone, **kernel, norm=norm)
             torch.testing.assert_close(packed["output"][:, first:last], out, rtol=1e-12, atol=1e-12)
 
 
 def test_packed_gradients_stay_in_their_sequence():
     kwargs = problem("per token", B=1, T=12)
     borders = torch.tensor([0, 5, 12])
-    for form in FORMS:
+    for kernel in kernels("per token"):
         inputs = {name: kwargs[name].detach().requires_grad_() for name in ("q", "k", "v", "log_decay")}
-        out = lion.attention(**inputs, cu_seqlens=borders, form=form)
+        out = lion.attention(**inputs, cu_seqlens=borders, **kernel)
         grads = torch.autograd.grad(out[:, :5].sum(), tuple(inputs.values()))
         for name, grad in zip(inputs, grads, strict=True):
-            assert (grad[:, 5:] == 0).all(), (name, form)
+            assert (grad[:, 5:] == 0).all(), (name, kernel)

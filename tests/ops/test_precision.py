@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import lion
+import lion.ops.kernels
 from lion.ops import reference
-from lion.ops.kernels import FORMS
-from tests.ops.problems import output_and_gradients, problem
+from tests.ops.problems import ALL_KERNELS, kernels, output_and_gradients, problem
 
 
 def plain_formula(q, k, v, log_decay):
@@ -39,28 +39,34 @@ def test_half_precision(dtype, strength):
     inputs = {"q": q, "k": k, "v": v, "log_decay": log_decay}
     exact = output_and_gradients(plain_formula, {name: x.double() for name, x in inputs.items()})
     plain = output_and_gradients(plain_formula, dict(inputs))
-    for form in FORMS:
-        got = output_and_gradients(lion.attention, dict(inputs), form=form)
+    for kernel in kernels("per token"):
+        if lion.ops.kernels.BACKENDS[kernel["backend"]].missing(q.device, dtype):
+            continue
+        got = output_and_gradients(lion.attention, dict(inputs), **kernel)
         for name, x in got.items():
             assert x.dtype == dtype
             size = exact[name].abs().max()
             error, allowed = ((y[name].double() - exact[name]).abs().max() / size for y in (got, plain))
-            assert error <= 2 * allowed + 1e-6, (form, name, error.item(), allowed.item())
+            assert error <= 2 * allowed + 1e-6, (kernel, name, error.item(), allowed.item())
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("decay", ["per token", "diagonal"])
-def test_float32_near_resets(decay, form):
+def test_float32_near_resets(decay):
     """Strong decays next to weak ones: nothing cancels, so float32 keeps float32's accuracy."""
     kwargs = problem(decay, T=197, D=8, V=8)
     want = reference.attention(**kwargs)
-    got = lion.attention(**{name: x.float() if x is not None else x for name, x in kwargs.items()}, form=form)
-    assert (got - want).abs().max() <= 2e-6 * want.abs().max()
+    single = {name: x.float() if x is not None else x for name, x in kwargs.items()}
+    for kernel in kernels(decay):
+        got = lion.attention(**single, **kernel)
+        assert (got - want).abs().max() <= 2e-6 * want.abs().max(), kernel
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("decay", ["none", "fixed", "per token", "diagonal"])
-def test_gates_beyond_the_range_of_floats(decay, form):
+@pytest.mark.parametrize(
+    ("decay", "kernel"),
+    [(decay, kernel) for decay in ("none", "fixed", "per token", "diagonal") for kernel in kernels(decay)],
+    ids=str,
+)
+def test_gates_beyond_the_range_of_floats(decay, kernel):
     """exp(log_gain) overflows float32 from 89 on; the output of "sum" and "max" does not depend on that."""
     for direction, norm in itertools.product(("both", "forward", "backward"), ("sum", "max", "unmasked")):
         kwargs = problem(decay, T=70, gain=True)
@@ -70,7 +76,7 @@ def test_gates_beyond_the_range_of_floats(decay, form):
         single["log_gain"] = single["log_gain"] + 200
         if norm == "max":  # far above the threshold max(|den|, 1) is |den|
             want = reference.attention(**kwargs, norm="sum", direction=direction)
-        got = output_and_gradients(lion.attention, single, norm=norm, direction=direction, form=form)
+        got = output_and_gradients(lion.attention, single, norm=norm, direction=direction, **kernel)
         assert all(torch.isfinite(x).all() for x in got.values())
         assert (got["output"] - want).abs().max() <= 2e-5 * want.abs().max(), (direction, norm)
 
@@ -81,8 +87,8 @@ def test_a_gate_that_was_huge_long_ago():
     kwargs["log_decay"] = torch.tensor([-1.0, -2.0]).double()
     kwargs["log_gain"][:, 0] = 300
     want = reference.attention(**kwargs)
-    for form in FORMS:
-        got = lion.attention(**{name: x.float() if x is not None else x for name, x in kwargs.items()}, form=form)
+    for kernel in kernels("fixed"):
+        got = lion.attention(**{name: x.float() if x is not None else x for name, x in kwargs.items()}, **kernel)
         assert (got - want).abs().max() <= 2e-5 * want.abs().max()
 
 
@@ -94,9 +100,9 @@ def test_channels_that_forget_at_different_times():
     )
     kwargs["log_gain"][:, 0] = 150
     want = reference.attention(**kwargs)
-    for form in FORMS:
+    for kernel in kernels("diagonal"):
         single = {name: x.float() if x is not None else x for name, x in kwargs.items()}
-        got = output_and_gradients(lion.attention, single, form=form)
+        got = output_and_gradients(lion.attention, single, **kernel)
         assert all(torch.isfinite(x).all() for x in got.values())
         assert (got["output"] - want).abs().max() <= 2e-5 * want.abs().max()
 
@@ -106,9 +112,9 @@ def test_masked_tokens_are_zero_at_any_scale():
     kwargs["log_gain"] += 100
     kwargs["v"] *= 1e-30
     kwargs["mask"] = torch.rand(2, 11) > 0.5
-    for form, norm in itertools.product(FORMS, ("sum", "max", "none", "unmasked")):
-        out = lion.attention(**kwargs, form=form, norm=norm)
-        assert (out[~kwargs["mask"]] == 0).all(), (form, norm)
+    for kernel, norm in itertools.product(ALL_KERNELS, ("sum", "max", "none", "unmasked")):
+        out = lion.attention(**kwargs, **kernel, norm=norm)
+        assert (out[~kwargs["mask"]] == 0).all(), (kernel, norm)
 
 
 MILLION = """
@@ -122,7 +128,7 @@ v = torch.randn(1, T, 1, 64, requires_grad=True)
 log_decay = (-1e-3 * torch.rand(1, T, 1)).requires_grad_()
 kept = []
 def work():
-    kept.append(lion.attention(q, k, v, log_decay, form="scan"))
+    kept.append(lion.attention(q, k, v, log_decay, form="scan", backend=sys.argv[2]))
     kept[0].backward(torch.ones_like(kept[0]))
 peak = peak_memory(work)
 out = kept[0]
@@ -138,11 +144,13 @@ print(json.dumps({"bytes": peak, "error": error, "finite": finite}))
 """
 
 
-def test_a_million_tokens():
+@pytest.mark.parametrize("backend", [x["backend"] for x in ALL_KERNELS if x["form"] == "scan"])
+def test_a_million_tokens(backend):
     """Forward and backward; memory grows linearly; sampled outputs match float64."""
     found = {}
     for T in (1 << 16, 1 << 20):
-        run = subprocess.run([sys.executable, "-c", MILLION, str(T)], capture_output=True, text=True, check=True)
+        command = [sys.executable, "-c", MILLION, str(T), backend]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
         found[T] = json.loads(run.stdout)
         assert found[T]["finite"]
         assert found[T]["error"] <= 1e-5

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 import lion
 from lion.ops import reference
-from lion.ops.kernels import CHUNKED, FORMS
-from tests.ops.problems import DECAYS, assert_same, output_and_gradients, problem
+from lion.ops.kernels import CHUNKED
+from tests.ops.problems import ALL_KERNELS, DECAYS, assert_same, kernels, output_and_gradients, problem
 
 flag = st.booleans()
 
@@ -27,19 +27,21 @@ flag = st.booleans()
     orders=st.integers(0, 3),
     norm=st.sampled_from(["sum", "max", "none", "unmasked"]),
     direction=st.sampled_from(["both", "forward", "backward"]),
-    form=st.sampled_from(list(FORMS)),
+    kernel=st.sampled_from(ALL_KERNELS),
     chunk_size=st.none() | st.integers(1, 45),
     seed=st.integers(0, 2**31),
 )
 def test_any_form_is_the_definition(
-    decay, B, T, H, D, V, gain, self_weight, mask, packed, orders, norm, direction, form, chunk_size, seed
+    decay, B, T, H, D, V, gain, self_weight, mask, packed, orders, norm, direction, kernel, chunk_size, seed
 ):
     torch.manual_seed(seed)
     options = {"gain": gain, "self_weight": self_weight, "mask": mask, "packed": packed, "orders": orders}
     kwargs = problem(decay, B=B, T=T, H=H, D=D, V=V, **options)
-    size = chunk_size if form in CHUNKED else None
+    if kernel not in kernels(decay):
+        kernel = kernels(decay)[0]
+    size = chunk_size if kernel["form"] in CHUNKED else None
     want = output_and_gradients(reference.attention, kwargs, norm=norm, direction=direction)
-    got = output_and_gradients(lion.attention, kwargs, norm=norm, direction=direction, form=form, chunk_size=size)
+    got = output_and_gradients(lion.attention, kwargs, norm=norm, direction=direction, **kernel, chunk_size=size)
     assert_same(got, want, 1e-10)
 
 

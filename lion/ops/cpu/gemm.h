@@ -95,7 +95,7 @@ template <class T, Int R, Int N>
 inline void tile(const Sum<T>& s, Int first_row, Int first_column) {
   Vec<T> sums[R][N] = {};
   accumulate<T, R, N>(s.scaled, first_row, first_column, sums);
-  if (s.row)
+  if (s.scaled.K && s.row)
 #pragma GCC unroll 12
     for (Int r = 0; r < R; ++r) {
       Vec<T> scale = splat(s.row[first_row + r]);

@@ -16,6 +16,12 @@ DIRECTIONS = {"forward": 1, "backward": 2, "both": 3}
 
 NOT_GIVEN = (0, 0, 0, 0)
 
+FAILURES: dict[int, tuple[type[Exception], str]] = {  # by what lion_run returns
+    1: (MemoryError, "lion's CPU kernel could not get its scratch memory."),
+    3: (RuntimeError, "lion's CPU kernels were built for another version of lion: reinstall it."),
+    4: (ValueError, "orders or cu_seqlens point outside the tokens; expected permutations, and borders from 0 to T."),
+}
+
 
 class Library:
     """The shared library. LION_CPU_LIBRARY names another file, LION_CPU_ISA an instruction set other than the best."""
@@ -42,16 +48,9 @@ class Library:
         """fields: those of `Problem` in problem.h, in order."""
         packed = struct.pack(f"{len(fields)}q", *fields)
         status = self._run(packed, len(packed), backward, self._wanted)
-        if status == 1:
-            raise MemoryError("lion's CPU kernel could not allocate its scratch memory.")
-        if status == 4:
-            raise ValueError(
-                "orders or cu_seqlens point outside the tokens; expected permutations, and borders from 0 to T."
-            )
         if status:
-            raise RuntimeError(
-                f"lion's CPU kernel does not fit the Python code beside it (status {status}): reinstall lion."
-            )
+            kind, text = FAILURES.get(status, FAILURES[3])
+            raise kind(text)
 
     def peak(self, dtype: torch.dtype) -> float:
         """FLOP/s that one thread reaches in multiply-adds and nothing else: the best of several short runs."""

@@ -1,4 +1,4 @@
-"""The `scan` form in C++: one `torch.library` operator for everything `lion.attention` can be asked, but diagonal decay.
+"""The `scan` form in C++: one operator for all that `lion.attention` can be asked, except diagonal decay.
 
 q, k and v are read where they are, whatever their strides; masks, packing, orders and gates are handled inside,
 and so is the division, so that nothing of the sequence's length is made but the output and its denominators.
@@ -181,3 +181,10 @@ def _differentiate(ctx, dout, dden, _):
 
 
 torch.library.register_autograd("lion::cpu_scan", _differentiate, setup_context=_save, lib=library)
+
+
+def _refuse(ctx, *grads):
+    raise RuntimeError("lion.attention has no second derivatives on the cpu backend: use form='rnn', backend='torch'.")
+
+
+torch.library.register_autograd("lion::cpu_scan_backward", _refuse, lib=library)
