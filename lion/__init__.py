@@ -16,7 +16,8 @@ def __getattr__(name: str):
     if name in ("attention", "explain"):
         from lion.ops import attention as module
 
-        return getattr(module, name)
+        globals()[name] = getattr(module, name)  # from now on without this detour
+        return globals()[name]
     raise AttributeError(f"module 'lion' has no attribute {name!r}")
 
 

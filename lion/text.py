@@ -35,3 +35,7 @@ def mebibytes(count: int | None) -> str:
 
 def ratio(x: float | None) -> str:
     return "-" if x is None else f"{x:.3g}x"
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f}%"

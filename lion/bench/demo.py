@@ -8,7 +8,7 @@ from torch import Tensor
 
 import lion
 from lion.bench.memory import peak_memory
-from lion.bench.op import SOFTMAX, Inputs, Shape, contender, memory_needed
+from lion.bench.op import SOFTMAX, Contender, Inputs, Shape, memory_needed
 from lion.bench.timing import seconds
 from lion.ops import reference
 from lion.ops.kernels import FORMS
@@ -60,7 +60,7 @@ def sweep(lengths: tuple[int, ...], bar: Bar) -> list[Point]:
             if expected[name] > PATIENCE or memory_needed(name, shape, 4, backward=False) > MEMORY:
                 expected[name] = torch.inf
                 continue
-            work = contender(name, inputs, "auto")
+            work = Contender(name, name).on(inputs)
             with torch.no_grad():
                 time = min(seconds(work) for _ in range(1 if expected[name] > 0.5 else 5))
                 memory = peak_memory(work)  # warm: without what is only ever allocated once

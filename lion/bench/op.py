@@ -16,9 +16,11 @@ from torch import Tensor
 import lion
 from lion.bench.memory import peak_memory
 from lion.bench.timing import interleaved
-from lion.ops.kernels import FORMS
+from lion.ops.cpu import library
+from lion.ops.kernels import DECAYS as DECAY_KINDS
+from lion.ops.kernels import FORMS, KERNELS
 from lion.progress import progress
-from lion.text import mebibytes, milliseconds, ratio, table
+from lion.text import mebibytes, milliseconds, percent, ratio, table
 
 SOFTMAX = "softmax"  # torch.nn.functional.scaled_dot_product_attention
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -45,7 +47,8 @@ class Shape(NamedTuple):
         return ",".join(map(str, self))
 
 
-SHAPES = tuple(Shape.parse(x) for x in ("8,6,197,64", "1,8,1024,64", "1,8,4096,64", "1,8,16384,64"))
+USUAL = ("8,12,128,64", "8,6,197,64", "1,8,1024,64", "1,8,4096,64", "1,8,16384,64")
+SHAPES = tuple(Shape.parse(x) for x in USUAL)
 
 
 class Inputs(NamedTuple):
@@ -78,12 +81,43 @@ class Inputs(NamedTuple):
         return self
 
 
-def contender(name: str, inputs: Inputs, backend: str) -> Callable[[], Tensor]:
-    q, k, v, log_decay = inputs
-    if name == SOFTMAX:
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return lambda: F.scaled_dot_product_attention(q, k, v)
-    return lambda: lion.attention(q, k, v, log_decay, form=name, backend=backend)
+class Contender(NamedTuple):
+    name: str
+    form: str  # or SOFTMAX
+    backend: str = "auto"
+
+    def on(self, inputs: Inputs) -> Callable[[], Tensor]:
+        q, k, v, log_decay = inputs
+        if self.form == SOFTMAX:
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            return lambda: F.scaled_dot_product_attention(q, k, v)
+        return lambda: lion.attention(q, k, v, log_decay, form=self.form, backend=self.backend)
+
+
+PEER = Contender(SOFTMAX, SOFTMAX)
+
+
+def contenders(forms: Sequence[str], backend: str, decay: str) -> list[Contender]:
+    """The forms on a backend; beside a compiled one, the same forms on torch."""
+    if backend in ("auto", "torch"):
+        return [Contender(form, form, backend) for form in forms]
+    kind = "scalar" if decay in ("fixed", "per-token") else decay
+    has = [form for form in forms if (backend, form, kind) in KERNELS]
+    if not has:
+        what = " and ".join(f"{form!r}" for form in forms)
+        raise ValueError(f"backend {backend!r} has no form {what} with {DECAY_KINDS[kind]}.")
+    return [Contender(f"{name} {form}", form, name) for form in has for name in ("torch", backend)]
+
+
+def useful_flops(shape: Shape, decay: str, backward: bool) -> int:
+    """Multiplications and additions of the compiled `scan`, as in a plain chunked algorithm: no mask, nothing twice."""
+    B, H, T, D = shape
+    if decay == "none":
+        return B * H * T * D * D * (10 if backward else 4)
+    chunk = library.chunk_tokens(T, D, D, backward=backward)
+    inside, across = (10, 20) if backward else (4, 8)
+    crossing = 1 - chunk / T if chunk < T else 0.0
+    return int(B * H * T * D * (inside * chunk + across * crossing * D))
 
 
 def training(run: Callable[[], Tensor], inputs: Inputs) -> Callable[[], object]:
@@ -117,9 +151,8 @@ def available_memory() -> int:
 
 def measure(
     shape: Shape,
-    names: Sequence[str],
+    what: Sequence[Contender],
     *,
-    backend: str,
     dtype: str,
     decay: str,
     rounds: int,
@@ -133,11 +166,10 @@ def measure(
     size = max(4, DTYPES[dtype].itemsize)
     if backward:
         inputs = inputs.trainable()
-    fits = [name for name in names if memory_needed(name, shape, size, backward) < 0.5 * available_memory()]
     works: dict[str, Callable[[], object]] = {}
-    for name in fits:
-        run = contender(name, inputs, backend)
-        works[name] = training(run, inputs) if backward else run
+    for x in what:
+        if memory_needed(x.form, shape, size, backward) < 0.5 * available_memory():
+            works[x.name] = training(x.on(inputs), inputs) if backward else x.on(inputs)
     context = contextlib.nullcontext() if backward else torch.no_grad()
     with context:
         times, tries = interleaved(works, rounds=rounds, tick=tick)
@@ -152,7 +184,7 @@ def measure(
             "peak_bytes": bytes_.get(name),
             "left_out": None if name in times else "would not fit into memory",
         }
-        for name in names
+        for name in (x.name for x in what)
     ]
 
 
@@ -173,16 +205,20 @@ def run(
     """Measure, print a table, write the JSON."""
     if threads is not None:
         torch.set_num_threads(threads)
-    names = [SOFTMAX, *forms] if with_softmax else list(forms)
+    what = contenders(forms, backend, decay)
+    what = [PEER, *what] if with_softmax else what
+    with_peak = backend == "cpu" and DTYPES[dtype] in library.DTYPES
+    peaks = [0.0]
     records: list[dict] = []
     runs = [(shape, backward) for shape in shapes for backward in (False, True)]
-    with progress(total=len(runs) * len(names) * (rounds + 1), unit="run") as bar:
+    with progress(total=len(runs) * len(what) * (rounds + 1), unit="run") as bar:
         for shape, backward in runs:
             bar.describe(f"{shape} {'forward+backward' if backward else 'forward'}")
+            if with_peak:
+                peaks.append(library.peak(DTYPES[dtype], torch.get_num_threads()))
             records += measure(
                 shape,
-                names,
-                backend=backend,
+                what,
                 dtype=dtype,
                 decay=decay,
                 rounds=rounds,
@@ -200,14 +236,31 @@ def run(
         "rounds": rounds,
         "torch": torch.__version__,
         "lion": lion.__version__,
+        "peak_flops": max(peaks) or None,
         "machine": f"{cpu_model()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
     }
+    if with_peak:
+        add_shares_of_peak(records, decay, max(peaks))
     print(report(records, setting))
     if json_path is not None:
         json_path.parent.mkdir(parents=True, exist_ok=True)
         json_path.write_text(json.dumps({"setting": setting, "results": records}, indent=1) + "\n")
         print(f"\nwritten to {json_path}")
     return records
+
+
+def add_shares_of_peak(records: Sequence[dict], decay: str, peak: float) -> None:
+    """Of the compiled kernels; the backward pass alone is what training takes longer than inference."""
+    forward = {
+        tuple(x["shape"]): x["seconds"] for x in records if x["pass"] == "forward" and x["name"].startswith("cpu ")
+    }
+    for x in records:
+        shape = Shape(*x["shape"])
+        if not x["name"].startswith("cpu ") or x["seconds"] is None:
+            continue
+        backward = x["pass"] != "forward"
+        seconds = x["seconds"] - forward[shape] if backward else x["seconds"]
+        x["share_of_peak"] = useful_flops(shape, decay, backward) / seconds / peak
 
 
 def report(records: Sequence[dict], setting: dict) -> str:
@@ -219,12 +272,14 @@ def report(records: Sequence[dict], setting: dict) -> str:
         columns.append(("vs softmax", "times_faster_than_softmax", ratio))
     if memory:
         columns.append(("MiB", "peak_bytes", mebibytes))
+    if setting.get("peak_flops"):
+        columns.append(("% of peak", "share_of_peak", percent))
     both: dict[tuple[str, str], dict[str, dict]] = {}
     for x in records:
         both.setdefault((",".join(map(str, x["shape"])), x["name"]), {})[x["pass"]] = x
     rows, last = [], None
     for (shape, name), found in both.items():
-        cells = [show(found[which][key]) for which in passes for _, key, show in columns]
+        cells = [show(found[which].get(key)) for which in passes for _, key, show in columns]
         rows.append([shape if shape != last else "", name, *cells])
         last = shape
     header = ("B,H,T,D", "what", *(f"{which} {title}" for which in ("fwd", "fwd+bwd") for title, *_ in columns))
@@ -232,6 +287,9 @@ def report(records: Sequence[dict], setting: dict) -> str:
     notes = []
     if peers:
         notes.append("vs softmax: how many times faster than torch's scaled_dot_product_attention")
+    if setting.get("peak_flops"):
+        peak = f"{setting['peak_flops'] / 1e9:.0f} GFLOP/s of multiply-adds on {setting['threads']} threads"
+        notes.append(f"% of peak: of {peak}, measured in the same run; under fwd+bwd, the backward pass alone")
     if any(x["left_out"] for x in records):
         notes.append("-: left out, it would not fit into memory")
     notes += [

@@ -1,6 +1,5 @@
 """`lion.attention`: check, choose a kernel, run it, normalise."""
 
-import contextlib
 import functools
 import logging
 
@@ -8,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lion.ops.call import Call
-from lion.ops.checks import check
-from lion.ops.kernels import DECAYS, KERNELS, Choice, choose, why_not_compiled
+from lion.ops.checks import check, check_values
+from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, choose, why_not_compiled
 
 log = logging.getLogger("lion")
 
@@ -56,7 +55,8 @@ def attention(
         chunk_size: tokens per chunk of the forms "chunk" and "scan".
 
     Values (a positive decay, NaN, an order that is no permutation) are checked in eager mode; under
-    torch.compile, torch.export and CUDA graph capture only shapes, dtypes and devices are.
+    torch.compile, torch.export and CUDA graph capture only shapes, dtypes and devices are, and what the
+    cpu backend sees as it reads.
 
     Returns:
         [B, T, H, V] in the dtype of v. Sums and exponents are kept in float32 at least.
@@ -65,10 +65,15 @@ def attention(
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     call = Call(q, k, v, log_decay, log_gain, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     choice = choose(form, backend, call)
+    if not BACKENDS[choice.backend].checks_values:
+        check_values(log_decay, log_gain, mask)
     if not torch.compiler.is_compiling():
         _log_choice(choice.form, choice.backend, choice.decay)  # once
-    with _without_autocast(q.device.type):
-        return KERNELS[choice.backend, choice.form, choice.decay](call)
+    kernel = KERNELS[choice.backend, choice.form, choice.decay]
+    if not _autocasts(q.device.type):
+        return kernel(call)
+    with torch.autocast(q.device.type, enabled=False):
+        return kernel(call)
 
 
 def explain(
@@ -93,6 +98,7 @@ def explain(
     q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     call = Call(q, k, v, log_decay, log_gain, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
+    check_values(log_decay, log_gain, mask)
     return choose(form, backend, call)
 
 
@@ -103,8 +109,8 @@ def _log_choice(form: str, backend: str, decay: str) -> None:
         log.warning("lion runs on plain torch, without its compiled CPU kernels: %s", why)
 
 
-def _without_autocast(kind: str) -> contextlib.AbstractContextManager:
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()
+def _autocasts(kind: str) -> bool:
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _as_autocast(*tensors: Tensor) -> list[Tensor]:
@@ -112,7 +118,7 @@ def _as_autocast(*tensors: Tensor) -> list[Tensor]:
     if not isinstance(tensors[0], Tensor):
         return list(tensors)  # to be refused
     kind = tensors[0].device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+    if _autocasts(kind):
         dtype = torch.get_autocast_dtype(kind)
         castable = (torch.float32, torch.bfloat16, torch.float16)
         return [x.to(dtype) if isinstance(x, Tensor) and x.dtype in castable else x for x in tensors]

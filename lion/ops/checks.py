@@ -2,6 +2,7 @@
 
 import difflib
 import itertools
+import sys
 from collections.abc import Collection, Iterable
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 NORMS = ("sum", "max", "none", "unmasked")
 DIRECTIONS = ("both", "forward", "backward")
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+LARGEST = sys.float_info.max
 PER_TOKEN = {1: "[H]", 2: "[H, D]", 3: "[B, T, H]", 4: "[B, T, H, D]"}
 
 
@@ -27,13 +29,9 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
         _shape("mask", mask, q.shape[:2], "[B, T]")
     if log_decay is not None:
         _check_per_token("log_decay", log_decay, q)
-        _check_values(
-            "log_decay", log_decay, log_decay <= 0, mask, "<= 0, the log of a decay: take its log, or logsigmoid"
-        )
     if log_gain is not None:
         _tensor("log_gain", log_gain, q, "a floating point", remedy="log_gain.float()")
         _shape("log_gain", log_gain, q.shape[:3], "[B, T, H]")
-        _check_values("log_gain", log_gain, log_gain < torch.inf, mask, "below +inf: clamp it")
     if self_weight is not None and not isinstance(self_weight, int | float):
         _check_per_token("self_weight", self_weight, q)
     if cu_seqlens is not None:
@@ -44,6 +42,14 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
         raise ValueError(f"chunk_size is {chunk_size!r}; expected a whole number of tokens, at least 1, or None.")
 
 
+def check_values(log_decay: Tensor | None, log_gain: Tensor | None, mask: Tensor | None) -> None:
+    """The numbers themselves, which kernels may prefer to look at while they read them."""
+    if log_decay is not None:
+        _check_values("log_decay", log_decay, 0.0, mask, "<= 0, the log of a decay: take its log, or logsigmoid")
+    if log_gain is not None:
+        _check_values("log_gain", log_gain, LARGEST, mask, "below +inf: clamp it")
+
+
 def one_of(name: str, got: str, known: Collection[str]) -> None:
     if got not in known:
         near = difflib.get_close_matches(str(got), known, n=1)
@@ -52,6 +58,11 @@ def one_of(name: str, got: str, known: Collection[str]) -> None:
 
 
 def _check_qkv(q, k, v):
+    tensors = isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)
+    if tensors and q.dtype == k.dtype == v.dtype and q.device == k.device == v.device and q.dtype in DTYPES:
+        shape = q.shape
+        if len(shape) == 4 and shape == k.shape and shape[:3] == v.shape[:3] and len(v.shape) == 4 and shape[3] > 0:
+            return  # the usual case, at a glance
     for name, x in (("q", q), ("k", k), ("v", v)):
         last = "V" if name == "v" else "D"
         if not isinstance(x, Tensor):
@@ -147,10 +158,13 @@ def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
             )
 
 
-def _check_values(name: str, x: Tensor, fine: Tensor, mask: Tensor | None, want: str) -> None:
+def _check_values(name: str, x: Tensor, most: float, mask: Tensor | None, want: str) -> None:
     """What masked tokens hold does not count."""
-    if not _can_read(x):
+    if not _can_read(x) or not x.numel():
         return
+    if (x.detach() if x.requires_grad else x).max().item() <= most:  # NaN is not
+        return
+    fine = x.double() <= most
     if mask is not None and x.dim() > 2:
         fine = fine | ~mask.reshape(*mask.shape, *[1] * (x.dim() - 2))
     if not fine.all():

@@ -1,6 +1,6 @@
 """The table of kernels. A new kernel is one row here, and is tested because it is in the table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -30,6 +30,7 @@ CHUNKED = ("chunk", "scan")  # the forms that chunk_size applies to
 class Backend(NamedTuple):
     about: str
     missing: Callable[[torch.device, torch.dtype], str | None]  # why it cannot run there, or None if it can
+    checks_values: bool = False  # its kernels do, as they read
 
 
 def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -41,7 +42,7 @@ def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 BACKENDS = {  # the fastest first
-    "cpu": Backend("compiled kernels for the CPU", _cpu_missing),
+    "cpu": Backend("compiled kernels for the CPU", _cpu_missing, checks_values=True),
     "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
 
@@ -83,27 +84,33 @@ class Choice(NamedTuple):
 
 def choose(form: str, backend: str, call: Call) -> Choice:
     """The kernel for a call; what is asked for by name is used, or refused with what would work."""
-    one_of("form", form, ("auto", *FORMS))
-    one_of("backend", backend, ("auto", *BACKENDS))
+    if form != "auto":
+        one_of("form", form, ("auto", *FORMS))
+    if backend != "auto":
+        one_of("backend", backend, ("auto", *BACKENDS))
     if call.chunk_size is not None and form not in ("auto", *CHUNKED):
         chunked = " and ".join(map(repr, CHUNKED))
         raise ValueError(f"chunk_size is for the forms {chunked}, and form is {form!r}: leave one of the two out.")
     where = call.q.device, call.q.dtype
-    exporting = backend == "auto" and torch.compiler.is_exporting()  # any runtime is to have the graph's operators
-    usable = ["torch"] if exporting else usable_backends(*where)
-    for name in usable if backend == "auto" else [backend]:
+    kind = call.decay
+    for name in _auto_backends() if backend == "auto" else (backend,):
         reason = BACKENDS[name].missing(*where)
+        if reason and backend == "auto":
+            continue
         if reason:
-            works = ", ".join(map(repr, usable))
+            works = ", ".join(map(repr, usable_backends(*where)))
             raise ValueError(f"backend {name!r} cannot run this: {reason}. What works here: {works}.")
         candidates = {form: "the form was asked for"} if form != "auto" else _by_length(name, call)
         for candidate, why in candidates.items():
-            if (name, candidate, call.decay) in KERNELS:
-                return Choice(candidate, name, call.decay, why)
-    works = ", ".join(f"{b} {f}" for b, f, d in KERNELS if d == call.decay and b in usable)
-    raise ValueError(
-        f"no kernel for form {form!r} on backend {backend!r} with {DECAYS[call.decay]}. What works: {works}."
-    )
+            if (name, candidate, kind) in KERNELS:
+                return Choice(candidate, name, kind, why)
+    works = ", ".join(f"{b} {f}" for b, f, d in KERNELS if d == kind and b in usable_backends(*where))
+    raise ValueError(f"no kernel for form {form!r} on backend {backend!r} with {DECAYS[kind]}. What works: {works}.")
+
+
+def _auto_backends() -> Iterable[str]:
+    # Any runtime is to have the operators of an exported graph, so these are torch's own.
+    return ("torch",) if torch.compiler.is_exporting() else BACKENDS
 
 
 def usable_backends(device: torch.device, dtype: torch.dtype = torch.float32) -> list[str]:

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "chunk_size.h"
 #include "decay.h"
 #include "memory.h"
 
@@ -58,19 +59,15 @@ class Sequences {
   std::vector<Sequence> all_;
 };
 
-// Tokens per chunk, from measurement (docs/log.md). A chunk of C tokens costs C^2 D, what it shares with the
-// others C D V: small heads want short chunks. Sequences of a few chunks are cheaper in one block, all the
-// more if several orders can share its scores.
-inline Int chunk_tokens(const Problem& p, Int tokens, bool backward) {
-  if (p.chunk) return p.chunk;
-  Int width = (p.D + p.V) / 2;
-  Int orders = std::max<Int>(p.orders, 1);
-  Int block = (orders > 1 ? 256 : 144);
-  (void)backward;
-  if (tokens <= block) return tokens;
-  Int chunk = width <= 32 ? 48 : width <= 64 ? 64 : 72;
-  Int count = (tokens + chunk - 1) / chunk;
-  return (tokens + count - 1) / count;
+inline Int chunk_of(const Problem& p, Int tokens, bool backward) {
+  return p.chunk ? p.chunk : chunk_tokens(tokens, p.D, p.V, p.orders, backward);
+}
+
+template <class T>
+inline T gate(const Problem& p, Int b, Int t, Int h) {
+  T log = *at<T>(p.log_gain, b, t, h);
+  if (!(log < std::numeric_limits<T>::infinity())) throw std::domain_error("log_gain");
+  return log;
 }
 
 template <class T>
@@ -85,7 +82,7 @@ class Head {
 
   Head(const Problem& problem, const Sequence& s, Int head, bool backward)
       : p(problem), sequence(s), b(s.row), h(head), n(s.tokens) {
-    chunk = chunk_tokens(p, n, backward);
+    chunk = chunk_of(p, n, backward);
     chunks = (n + chunk - 1) / chunk;
     if (p.log_gain.data) absorb_gains();
   }
@@ -141,7 +138,12 @@ class Head {
     for (Int i = 0; i < m; ++i) f(i, from_right ? first + m - 1 - i : first + i);
   }
 
-  T cost(Int t) const { return p.log_decay.data ? *at<T>(p.log_decay, b, t, h) : T(0); }
+  T cost(Int t) const {
+    if (!p.log_decay.data) return 0;
+    T log = *at<T>(p.log_decay, b, t, h);
+    if (!(log <= 0)) throw std::domain_error("log_decay");
+    return log;
+  }
 
   T* gain(Int order, Which which) const { return gains_ + (order * PER_ORDER + which) * n; }
   Int scale_offset() const { return orders() * PER_ORDER * n; }
@@ -161,7 +163,7 @@ class Head {
     for (Int o = 0; o < orders(); ++o) {
       for (Int i = 0; i < n; ++i) {
         Int t = token(o, i);
-        log_gain[static_cast<std::size_t>(i)] = *at<T>(p.log_gain, b, t, h);
+        log_gain[static_cast<std::size_t>(i)] = gate<T>(p, b, t, h);
         gain(o, F)[i] = gain(o, B)[i] = cost(t);
       }
       absorb_gain(log_gain.data(), n, p.direction, gain(o, F), gain(o, B), gain(o, QUERY), gain(o, KEY));

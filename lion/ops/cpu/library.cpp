@@ -1,5 +1,6 @@
 // The C interface: picks the kernels for this processor, and runs them on the OpenMP threads of the process.
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
@@ -11,6 +12,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "chunk_size.h"
 #include "problem.h"
 
 namespace lion {
@@ -24,6 +26,8 @@ extern const Kernels avx512;
 #endif
 
 namespace {
+
+enum Status { DONE, NO_MEMORY, NO_SUCH_INSTRUCTIONS, OTHER_PROBLEM, OUTSIDE, BAD_VALUES };
 
 // The fastest first.
 const Kernels* const ALL[] = {
@@ -82,15 +86,17 @@ struct Team {
   Task task;
   void* context;
   std::atomic<std::int64_t> next{0};
-  std::atomic<bool> failed{false};
+  std::atomic<int> failure{0};  // a Status
 
   static void work(void* self) {
     Team& team = *static_cast<Team*>(self);
     for (std::int64_t i; (i = team.next.fetch_add(1)) < team.count;) {
       try {
-        if (!team.failed) team.task(team.context, i);
-      } catch (...) {  // it must not leave the thread
-        team.failed = true;
+        if (!team.failure) team.task(team.context, i);
+      } catch (const std::domain_error&) {  // nothing must leave the thread
+        team.failure = BAD_VALUES;
+      } catch (...) {
+        team.failure = NO_MEMORY;
       }
     }
   }
@@ -103,7 +109,8 @@ void parallel(std::int64_t count, std::int64_t threads, Task task, void* context
     pool()(Team::work, &team, static_cast<unsigned>(threads), 0);
   else
     Team::work(&team);
-  if (team.failed) throw std::bad_alloc();
+  if (team.failure == BAD_VALUES) throw std::domain_error("values");
+  if (team.failure) throw std::bad_alloc();
 }
 
 }  // namespace
@@ -112,12 +119,11 @@ void parallel(std::int64_t count, std::int64_t threads, Task task, void* context
 #pragma GCC visibility push(default)
 extern "C" {
 
-// 0: done; 1: out of memory; 2: no such instruction set here; 3: the caller packs another Problem; 4: tokens or
-// sequences outside the batch.
+// Returns a Status; library.py has the words for each.
 int lion_run(const lion::Problem* problem, std::int64_t size, int backward, const char* name) {
-  if (size != sizeof(lion::Problem)) return 3;
+  if (size != sizeof(lion::Problem)) return lion::OTHER_PROBLEM;
   const lion::Kernels* kernels = lion::find(name);
-  if (!kernels) return 2;
+  if (!kernels) return lion::NO_SUCH_INSTRUCTIONS;
   lion::Problem const& p = *problem;
   std::int64_t item = p.dtype == lion::FLOAT64 ? 8 : p.dtype == lion::FLOAT32 ? 4 : 2;
   if (backward)
@@ -127,11 +133,13 @@ int lion_run(const lion::Problem* problem, std::int64_t size, int backward, cons
   try {
     (backward ? kernels->backward : kernels->forward)(*problem, lion::parallel);
   } catch (const std::out_of_range&) {
-    return 4;
+    return lion::OUTSIDE;
+  } catch (const std::domain_error&) {
+    return lion::BAD_VALUES;
   } catch (const std::exception&) {
-    return 1;
+    return lion::NO_MEMORY;
   }
-  return 0;
+  return lion::DONE;
 }
 
 const char* lion_instruction_set(const char* name) {
@@ -141,9 +149,24 @@ const char* lion_instruction_set(const char* name) {
 
 int lion_has_thread_pool() { return lion::pool() != nullptr; }
 
-// FLOP/s of one thread
-double lion_peak(int double_precision, std::int64_t rounds) {
-  return lion::find("")->peak(double_precision, rounds);
+// FLOP/s of all threads in multiply-adds.
+double lion_peak(int double_precision, std::int64_t threads) {
+  struct Work {
+    const lion::Kernels* kernels;
+    int double_precision;
+  } work = {lion::find(""), double_precision};
+  constexpr std::int64_t rounds = 200000;
+  auto task = [](void* x, std::int64_t) {
+    static_cast<Work*>(x)->kernels->multiply_add(static_cast<Work*>(x)->double_precision, rounds);
+  };
+  auto start = std::chrono::steady_clock::now();
+  lion::parallel(threads, threads, task, &work);
+  std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(threads * rounds * work.kernels->multiply_add(double_precision, 0)) / seconds.count();
+}
+
+std::int64_t lion_chunk_tokens(std::int64_t tokens, std::int64_t D, std::int64_t V, std::int64_t orders, std::int64_t backward) {
+  return lion::chunk_tokens(tokens, D, V, orders, backward != 0);
 }
 }
 #pragma GCC visibility pop

@@ -11,15 +11,27 @@ from torch import Tensor
 from lion.ops.cpu.build import FAILURE, HERE, NAME
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
-NORMS = {"none": 0, "sum": 1, "max": 2, "raw": 3}
+NONE, SUM, MAX, RAW = range(4)  # RAW: num, den and their log scale, undivided
+NORMS = {"none": NONE, "sum": SUM, "max": MAX}
 DIRECTIONS = {"forward": 1, "backward": 2, "both": 3}
 
 NOT_GIVEN = (0, 0, 0, 0)
+
+
+class BadValues(ValueError):
+    """The kernel read a decay or a gate that is NaN or too large."""
+
+
+PROBLEM = struct.Struct("87q")  # every field of `Problem` in problem.h
 
 FAILURES: dict[int, tuple[type[Exception], str]] = {  # by what lion_run returns
     1: (MemoryError, "lion's CPU kernel could not get its scratch memory."),
     3: (RuntimeError, "lion's CPU kernels were built for another version of lion: reinstall it."),
     4: (ValueError, "orders or cu_seqlens point outside the tokens; expected permutations, and borders from 0 to T."),
+    5: (
+        BadValues,
+        "log_decay is positive or log_gain is infinite, or one of them NaN; expected logs of decays and gates.",
+    ),
 }
 
 
@@ -34,6 +46,8 @@ class Library:
         self._name.argtypes, self._name.restype = [ctypes.c_char_p], ctypes.c_char_p
         self._peak = library.lion_peak
         self._peak.argtypes, self._peak.restype = [ctypes.c_int, ctypes.c_int64], ctypes.c_double
+        self._chunk_tokens = library.lion_chunk_tokens
+        self._chunk_tokens.argtypes, self._chunk_tokens.restype = [ctypes.c_int64] * 5, ctypes.c_int64
         self._wanted = os.environ.get("LION_CPU_ISA", "").encode()
         self.instruction_set = self._name(self._wanted).decode()
         self.has_thread_pool = bool(library.lion_has_thread_pool())
@@ -46,16 +60,17 @@ class Library:
 
     def run(self, fields: list[int], *, backward: bool) -> None:
         """fields: those of `Problem` in problem.h, in order."""
-        packed = struct.pack(f"{len(fields)}q", *fields)
-        status = self._run(packed, len(packed), backward, self._wanted)
+        packed = PROBLEM.pack(*fields)
+        status = self._run(packed, PROBLEM.size, backward, self._wanted)
         if status:
             kind, text = FAILURES.get(status, FAILURES[3])
             raise kind(text)
 
-    def peak(self, dtype: torch.dtype) -> float:
-        """FLOP/s that one thread reaches in multiply-adds and nothing else: the best of several short runs."""
-        double = dtype == torch.float64
-        return max(self._peak(double, 1_000_000) for _ in range(10))
+    def peak(self, dtype: torch.dtype, threads: int) -> float:
+        return self._peak(dtype == torch.float64, threads)
+
+    def chunk_tokens(self, *sizes: int) -> int:
+        return self._chunk_tokens(*sizes)
 
 
 def load() -> Library | str:
@@ -84,3 +99,19 @@ def rows(x: Tensor | None) -> tuple[int, int, int, int]:
 
 
 LIBRARY = load()
+
+
+def loaded() -> Library:
+    if isinstance(LIBRARY, str):
+        raise RuntimeError(f"lion's CPU kernels are not available: {LIBRARY}.")
+    return LIBRARY
+
+
+def peak(dtype: torch.dtype, threads: int) -> float:
+    """FLOP/s that the threads reach in multiply-adds and nothing else: the best of several short runs."""
+    return max(loaded().peak(dtype, threads) for _ in range(10))
+
+
+def chunk_tokens(tokens: int, D: int, V: int, *, orders: int = 1, backward: bool = False) -> int:
+    """The chunks that the kernels cut a sequence into."""
+    return loaded().chunk_tokens(tokens, D, V, orders, backward)

@@ -41,7 +41,8 @@ struct Kernels {  // of one instruction set
   const char* name;
   void (*forward)(const Problem&, Parallel);
   void (*backward)(const Problem&, Parallel);
-  double (*peak)(int double_precision, std::int64_t rounds);  // FLOP/s of one thread's multiply-adds
+  // Nothing but multiply-adds, so many rounds of them; returns the FLOPs of a round.
+  std::int64_t (*multiply_add)(int double_precision, std::int64_t rounds);
 };
 
 }  // namespace lion

@@ -83,7 +83,7 @@ class OneState {
     Where w = where(head, 0);
     T most = -std::numeric_limits<T>::infinity();
     for (Int i = 0; i < w.sequence.tokens; ++i)
-      most = std::fmax(most, *at<T>(p_.log_gain, w.b, token(w.sequence, i), w.h));
+      most = std::fmax(most, gate<T>(p_, w.b, token(w.sequence, i), w.h));
     largest_[static_cast<std::size_t>(head)] = most;
   }
 
