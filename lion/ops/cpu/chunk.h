@@ -64,10 +64,6 @@ struct Tokens {
     else
       std::copy(ahead_factors, ahead_factors + n, back_factors);
   }
-
-  static void to_factors(const T* log, Int n, Factor<T>* to) {
-    for (Int i = 0; i < n; ++i) to[i] = i && log[i] == log[i - 1] ? to[i - 1] : factor(log[i]);
-  }
 };
 
 // A token's weight of itself: sum of w_d q_d k_d.

@@ -6,6 +6,7 @@
 // overflow or be undefined, whatever the decays.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #if defined(__SSE2__)
@@ -21,6 +22,40 @@ namespace {
 template <class T>
 inline Factor<T> factor(T log) {
   return log > T(-0.5) ? Factor<T>{std::expm1(log), 1} : Factor<T>{std::exp(log), 0};
+}
+
+// Of a whole vector of floats: Taylor's series near 0, the usual 2^n times a polynomial elsewhere. Both are good to
+// a unit or two in the last place; libm would take a tenth of a short sequence's time.
+inline void to_factors(const float* logs, Int n, Factor<float>* to) {
+  using V = Vec<float>;
+  typedef std::int32_t Ints __attribute__((vector_size(LION_VECTOR_BYTES)));
+  for (Int i = 0; i < n; i += W<float>) {
+    float piece[W<float>] = {};
+    Int count = std::min(W<float>, n - i);
+    std::copy(logs + i, logs + i + count, piece);
+    V x = load(piece), same, grow;
+    V near = 1.f / 40320 + x * (1.f / 362880);
+    for (float inverse : {1.f / 5040, 1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f}) near = near * x + inverse;
+    near = near * x * x + x;  // expm1
+
+    V bounded = x > -87.f ? x : splat(-87.f);
+    V scaled = bounded * 1.44269504f;
+    Ints power = __builtin_convertvector(scaled - 0.5f, Ints);  // rounds to nearest, since it is negative
+    V whole = __builtin_convertvector(power, V);
+    V rest = bounded - whole * 0.693359375f + whole * 2.12194440e-4f;
+    V far = 1.f / 720 + rest * (1.f / 5040);
+    for (float inverse : {1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f, 1.f}) far = far * rest + inverse;
+    far *= reinterpret_cast<V>((power + 127) << 23);
+    far = x > -87.f ? far : V{};  // what is smaller counts as nothing
+
+    same = x > -0.5f ? splat(1.f) : V{};
+    grow = x > -0.5f ? near : far;
+    for (Int j = 0; j < count; ++j) to[i + j] = {grow[j], same[j]};
+  }
+}
+
+inline void to_factors(const double* logs, Int n, Factor<double>* to) {
+  for (Int i = 0; i < n; ++i) to[i] = factor(logs[i]);
 }
 
 // Products of many decays pass through the denormals on their way to 0, where some processors crawl.
@@ -77,8 +112,8 @@ struct Walk {
     return order ? order[place] : place;
   }
 
-  // Calls visit(i, first, last, row) for every token i in turn; row [n] is i's row of the mask, which is zero
-  // outside the vectors from first to last. `row` is scratch.
+  // Calls visit(i, j, weights) for every token i in turn and every vector j of its row of the mask that is not
+  // all zero. `row` [n] is scratch.
   template <class Visit>
   void rows(Int n, T* row, Visit visit) const {
     NoDenormals guard;
@@ -86,27 +121,37 @@ struct Walk {
     for (Int j = 0; j < padded; j += W<T>) store(row + j, Vec<T>{});
     for (Int step = 0; step < n; ++step) {
       Int i = token(step, n);
-      // In order, only what lies behind has been visited.
-      Int first = !order && reversed ? round_down(i, W<T>) : 0;
-      Int last = !order && !reversed ? round_up(i + 1, W<T>) : padded;
-      visit(i, first, last, row);
-      row[i] = 1;
-      Factor<T> decay = factors[i];
-      for (Int j = first; j < last; j += W<T>) store(row + j, decay(load(row + j)));
+      Span span = seen_from(i, padded);
+      const Factor<T> decay = factors[i];
+      for (Int j = span.first; j < span.last; j += W<T>) {
+        Vec<T> weights = load(row + j);
+        visit(i, j, weights);
+        store(row + j, decay(weights));
+      }
+      row[i] = decay(T(1));
     }
   }
 
-  T weight_of_row(Int i) const { return query ? query[i] : T(1); }
-  Vec<T> weighted(const T* row, Int j) const { return key ? load(row + j) * load(key + j) : load(row + j); }
+  struct Span {
+    Int first, last;
+  };
+  // The vectors with all that was visited before i, and i: in order, only what lies behind.
+  Span seen_from(Int i, Int padded) const {
+    return {!order && reversed ? round_down(i, W<T>) : 0, !order && !reversed ? round_up(i + 1, W<T>) : padded};
+  }
+
+  Vec<T> weighted(Vec<T> x, Int i, Int j) const {
+    if (key) x *= load(key + j);
+    return query ? x * query[i] : x;
+  }
 };
 
 // mask [n, n] += the walk's. The padding of a row's last vector stays 0.
 template <class T>
 inline void add_mask(const Walk<T>& walk, Int n, T* mask, Int mask_row, T* row) {
-  walk.rows(n, row, [&](Int i, Int first, Int last, const T* weights) {
-    Vec<T> w = splat(walk.weight_of_row(i));
-    T* to = mask + i * mask_row;
-    for (Int j = first; j < last; j += W<T>) store(to + j, load(to + j) + w * walk.weighted(weights, j));
+  walk.rows(n, row, [&](Int i, Int j, Vec<T> x) {
+    T* to = mask + i * mask_row + j;
+    store(to, load(to) + walk.weighted(x, i, j));
   });
 }
 
@@ -114,23 +159,20 @@ inline void add_mask(const Walk<T>& walk, Int n, T* mask, Int mask_row, T* row) 
 template <class T>
 inline void block_mask(const Factor<T>* ahead, const Factor<T>* back, Int n, T* mask, Int mask_row, T* row) {
   Int padded = round_up(n, W<T>);
-  if (ahead) {
-    Walk<T>{ahead}.rows(n, row, [&](Int i, Int, Int last, const T* weights) {
-      T* to = mask + i * mask_row;
-      for (Int j = 0; j < last; j += W<T>) store(to + j, load(weights + j));
-      if (!back)
-        for (Int j = last; j < padded; j += W<T>) store(to + j, Vec<T>{});
+  auto clear = [&](Int i, Int first, Int last) {
+    for (Int j = first; j < last; j += W<T>) store(mask + i * mask_row + j, Vec<T>{});
+  };
+  if (ahead)
+    Walk<T>{ahead}.rows(n, row, [&](Int i, Int j, Vec<T> x) { store(mask + i * mask_row + j, x); });
+  else
+    for (Int i = 0; i < n; ++i) clear(i, 0, round_up(i + 1, W<T>));
+  if (back)
+    Walk<T>{back, nullptr, true}.rows(n, row, [&](Int i, Int j, Vec<T> x) {
+      T* to = mask + i * mask_row + j;
+      store(to, j <= i ? load(to) + x : x);  // both walks have part of the vector that i is in
     });
-  }
-  if (back) {
-    Walk<T>{back, nullptr, true}.rows(n, row, [&](Int i, Int first, Int, const T* weights) {
-      T* to = mask + i * mask_row;
-      if (!ahead)
-        for (Int j = 0; j < first + W<T>; j += W<T>) store(to + j, Vec<T>{});
-      store(to + first, load(to + first) + load(weights + first));  // the vector that both walks have part of
-      for (Int j = first + W<T>; j < padded; j += W<T>) store(to + j, load(weights + j));
-    });
-  }
+  else
+    for (Int i = 0; i < n; ++i) clear(i, round_up(i + 1, W<T>), padded);
   for (Int i = 0; i < n; ++i) mask[i * mask_row + i] = 1;
 }
 
@@ -140,23 +182,19 @@ inline void block_mask(const Factor<T>* ahead, const Factor<T>* back, Int n, T* 
 template <class T>
 inline void add_cost_grad(const Walk<T>& walk, Int n, const T* products, Int product_row, T* passing, Int passing_row,
                           T* row, T* grad) {
-  walk.rows(n, row, [&](Int i, Int first, Int last, const T* weights) {
-    Vec<T> w = splat(walk.weight_of_row(i));
-    const T* from = products + i * product_row;
-    T* to = passing + i * passing_row;
-    for (Int j = first; j < last; j += W<T>) store(to + j, w * walk.weighted(weights, j) * load(from + j));
+  walk.rows(n, row, [&](Int i, Int j, Vec<T> x) {
+    store(passing + i * passing_row + j, walk.weighted(x, i, j) * load(products + i * product_row + j));
   });
   // Back through the walk, collecting what arrives; a token that is left behind takes its own weight with it.
   Int padded = round_up(n, W<T>);
   for (Int j = 0; j < padded; j += W<T>) store(row + j, Vec<T>{});
   for (Int step = n - 1; step > 0; --step) {
     Int i = walk.token(step, n);
-    Int first = !walk.order && walk.reversed ? round_down(i, W<T>) : 0;
-    Int last = !walk.order && !walk.reversed ? round_up(i + 1, W<T>) : padded;
+    auto span = walk.seen_from(i, padded);
     row[i] = 0;
     const T* from = passing + i * passing_row;
     Vec<T> total = {};
-    for (Int j = first; j < last; j += W<T>) {
+    for (Int j = span.first; j < span.last; j += W<T>) {
       Vec<T> x = load(row + j) + load(from + j);
       store(row + j, x);
       total += x;

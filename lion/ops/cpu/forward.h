@@ -62,11 +62,12 @@ class Forward {
     if (later && !visit.leave) return;
     Int c = visit.from_right ? visit.chunk - later : visit.chunk + later;
     Int m = head_.size_of(c);
-    HeadRows all[] = {rows_of<T>(p_.q, p_, head_.b, head_.h), rows_of<T>(p_.k, p_, head_.b, head_.h), rows_of<T>(p_.v, p_, head_.b, head_.h), out_.out};
+    HeadRows all[] = {rows_of<T>(p_.k, p_, head_.b, head_.h), rows_of<T>(p_.v, p_, head_.b, head_.h),
+                      rows_of<T>(p_.q, p_, head_.b, head_.h), out_.out};
     for (int j = 0; j < 4; ++j)
       for (Int i = 0; i < m; ++i) {
         Int t = head_.token(visit.order, head_.first_of(c) + (visit.from_right ? m - 1 - i : i));
-        x.ahead.add(all[j].data + t * all[j].stride, (j < 2 ? p_.D : p_.V) * Int(sizeof(T)));
+        x.ahead.add(all[j].data + t * all[j].stride, (j % 2 ? p_.V : p_.D) * Int(sizeof(T)));
       }
   }
 
@@ -80,7 +81,12 @@ class Forward {
       q = {queries.row<T>(x.tokens.tokens[0]), step_between<T>(queries, x.tokens.tokens, n)};
     else
       gather(queries, x.tokens.tokens, n, D, x.tokens.queries, x.q, x.d_row);
-    gather(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens.tokens, n, D, x.tokens.keys, x.k, x.d_row);
+    HeadRows keys = rows_of<T>(p_.k, p_, head_.b, head_.h);
+    Matrix<T> k = {x.k, x.d_row};
+    if (lies_evenly<T>(keys, D, head_.in_order()) && !x.tokens.keys && !p_.self_weight.data)
+      k = {keys.row<T>(x.tokens.tokens[0]), step_between<T>(keys, x.tokens.tokens, n)};
+    else if (visit.inside)
+      gather(keys, x.tokens.tokens, n, D, x.tokens.keys, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens.tokens, n, V, static_cast<const T*>(nullptr), x.v, x.v_row);
 
     if (visit.inside) {
@@ -88,27 +94,15 @@ class Forward {
       bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
       block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row,
                  x.tokens.row);
-      score(n, x.tokens.tokens, q, x);
-    } else {
-      std::fill(x.den, x.den + n, T(0));
+      transpose(k.data, k.row, n, D, x.kt, x.c_row);
     }
     Crossing<T> crossing = {x.arrive, x.leave, {}};
     if (visit.enter || visit.leave) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, crossing);
-    if (visit.enter && with_den_)
-      for (Int i = 0; i < n; ++i) x.den[i] += x.arrive[i] * dot(q.data + i * q.row, side.sum, D);
-    Product<T> entering = {visit.enter ? D : 0, q.data, q.row, 1, side.state, x.v_row};
-    Product<T> inside = {visit.inside ? n : 0, x.scores, x.c_row, 1, x.v, x.v_row};
-    divide(visit, n, x.tokens.tokens, x);
-    if (!out_.own && lies_evenly<T>(out_.out, V, head_.in_order())) {
-      T* out = out_.out.template row<T>(x.tokens.tokens[0]);
-      Int step = step_between<T>(out_.out, x.tokens.tokens, n);
-      multiply<T>(n, V, {out, step, entering, x.arrive, inside, visit.first, {0, 1}, x.last, &x.ahead});
-    } else {
-      multiply<T>(n, V, {x.out, x.v_row, entering, x.arrive, inside, true, {}, nullptr, &x.ahead});
-      finish(visit, n, x.tokens.tokens, x);
-    }
+    attend(visit, n, x.tokens.tokens, q, &side, x);
     if (visit.leave) {
-      scale_rows(x.k, x.d_row, n, D, x.leave);
+      if (x.tokens.keys)
+        for (Int i = 0; i < n; ++i) x.leave[i] *= x.tokens.keys[i];
+      gather(keys, x.tokens.tokens, n, D, x.leave, x.k, x.d_row);
       if (with_den_) add_columns(x.k, x.d_row, n, D, crossing.cross, side.sum);
       multiply<T>(D, V, {side.state, x.v_row, {}, nullptr, {n, x.k, 1, x.d_row, x.v, x.v_row}, false, crossing.cross, nullptr, &x.ahead});
     }
@@ -124,30 +118,60 @@ class Forward {
     gather(rows_of<T>(p_.k, p_, head_.b, head_.h), tokens, n, p_.D, unscaled, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), tokens, n, p_.V, unscaled, x.v, x.v_row);
     orders.mask(x.mask, x.c_row, x.tokens.row);
+    transpose(x.k, x.d_row, n, p_.D, x.kt, x.c_row);
     x.ahead.clear();
-    score(n, tokens, {x.q, x.d_row}, x);
-    multiply<T>(n, p_.V, {x.out, x.v_row, {}, nullptr, {n, x.scores, x.c_row, 1, x.v, x.v_row}});
-    Visit visit = {0, 0, false, true, true, true, false, false};
-    divide(visit, n, tokens, x);
-    finish(visit, n, tokens, x);
+    attend({0, 0, false, true, true, true, false, false}, n, tokens, {x.q, x.d_row}, nullptr, x);
   }
 
  private:
+  static constexpr Int FAST_BYTES = 24 << 10;  // for scores: most of the first-level cache
+
   struct Side {
     T* state;  // [D, V] what the walk carries: sum of decayed k v^T
     T* sum;    // [D] and of decayed k
   };
 
-  // scores [n, n] = Q K^T times the mask, den [n] its row sums
-  void score(Int n, const Int* tokens, Matrix<T> q, Scratch& x) {
-    Int D = p_.D, padded = round_up(n, W<T>);
-    transpose(x.k, x.d_row, n, D, x.kt, x.c_row);
-    multiply<T>(n, n, {x.scores, x.c_row, {}, nullptr, {D, q.data, q.row, 1, x.kt, x.c_row}, true, {}, nullptr, &x.ahead});
-    for (Int i = 0; i < n; ++i) {
+  // The chunk's rows, a few at a time: their scores stay in the fastest cache.
+  void attend(const Visit& visit, Int n, const Int* tokens, Matrix<T> q, const Side* side, Scratch& x) {
+    bool in_place = !out_.own && lies_evenly<T>(out_.out, p_.V, head_.in_order());
+    Int step = in_place ? step_between<T>(out_.out, tokens, n) : 0;
+    Int rows_at_once = std::max<Int>(1, FAST_BYTES / static_cast<Int>(sizeof(T)) / n / TILE_ROWS) * TILE_ROWS;
+    for (Int first = 0; first < n; first += rows_at_once) {
+      Int m = std::min(rows_at_once, n - first);
+      Matrix<T> rows = {q.data + first * q.row, q.row};
+      if (visit.inside)
+        score(first, m, n, tokens, rows, x);
+      else
+        std::fill(x.den, x.den + m, T(0));
+      if (visit.enter && with_den_)
+        for (Int i = 0; i < m; ++i) x.den[i] += x.arrive[first + i] * dot(rows.data + i * rows.row, side->sum, p_.D);
+      divide(visit, m, tokens + first, x);
+      Product<T> entering = {visit.enter ? p_.D : 0, rows.data, rows.row, 1, visit.enter ? side->state : nullptr, x.v_row};
+      Product<T> inside = {visit.inside ? n : 0, x.scores, x.c_row, 1, x.v, x.v_row};
+      const T* arrive = x.arrive + first;
+      if (in_place) {
+        T* out = out_.out.template row<T>(tokens[first]);
+        multiply<T>(m, p_.V, {out, step, entering, arrive, inside, visit.first, {0, 1}, x.last, &x.ahead});
+      } else {
+        multiply<T>(m, p_.V, {x.out, x.v_row, entering, arrive, inside, true, {}, nullptr, &x.ahead});
+        for (Int i = 0; i < m; ++i)
+          out_.add(tokens[first + i], x.out + i * x.v_row, 1, visit.first, visit.last, x.last[i]);
+      }
+    }
+  }
+
+  // scores [m, n] = Q K^T times the mask, den [m] its row sums
+  void score(Int first, Int m, Int n, const Int* tokens, Matrix<T> q, Scratch& x) {
+    Int padded = round_up(n, W<T>);
+    Product<T> scores = {p_.D, q.data, q.row, 1, x.kt, x.c_row};
+    multiply<T>(m, n, {x.scores, x.c_row, {}, nullptr, scores, true, {}, nullptr, &x.ahead});
+    for (Int i = 0; i < m; ++i) {
       T* row = x.scores + i * x.c_row;
-      const T* mask = x.mask + i * x.c_row;
-      if (p_.self_weight.data)
-        row[i] = SelfWeight<T>::of(head_, tokens[i])(q.data + i * q.row, x.k + i * x.d_row, D);
+      const T* mask = x.mask + (first + i) * x.c_row;
+      if (p_.self_weight.data) {
+        SelfWeight<T> weight = SelfWeight<T>::of(head_, tokens[first + i]);
+        row[first + i] = weight(q.data + i * q.row, x.k + (first + i) * x.d_row, p_.D);
+      }
       Vec<T> total = {};
       for (Int j = 0; j < padded; j += W<T>) {
         Vec<T> y = load(row + j) * load(mask + j);
@@ -186,10 +210,6 @@ class Forward {
       if (visit.last && p_.norm == RAW && p_.log_gain.data)
         *at<T>(p_.log_scale, head_.b, t, head_.h) = head_.log_scale(t);
     }
-  }
-
-  void finish(const Visit& visit, Int n, const Int* tokens, Scratch& x) {
-    for (Int i = 0; i < n; ++i) out_.add(tokens[i], x.out + i * x.v_row, 1, visit.first, visit.last, x.last[i]);
   }
 
   const Head<T>& head_;

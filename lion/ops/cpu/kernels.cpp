@@ -19,7 +19,7 @@ class Heads {
   void run(Parallel parallel) {
     bool uneven = count_ < 4 * p_.threads && count_ % p_.threads;
     if (!uneven || sequences_.longest() <= longest_chunk_) {
-      group_ = std::min<Int>(getenv("G") ? atol(getenv("G")) : 4, std::max<Int>(1, count_ / p_.threads));
+      group_ = std::min(GROUP, std::max<Int>(1, count_ / p_.threads));
       Int groups = sequences_.size() * ((p_.H + group_ - 1) / group_);
       parallel(groups, p_.threads, [](void* x, Int i) { static_cast<Heads*>(x)->group(i); }, this);
       return;
@@ -32,6 +32,7 @@ class Heads {
 
  private:
   using Scratch = typename Pass::Scratch;
+  static constexpr Int GROUP = 4;
 
   struct Shared {
     Head<T> head;
