@@ -12,12 +12,14 @@ test: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
-.venv/ready: pyproject.toml constraints.txt
+KERNELS := setup.py $(wildcard lion/ops/cpu/*.h lion/ops/cpu/*.cpp)
+
+.venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build *.egg-info lion/ops/cpu/*.so lion/ops/cpu/build_failed.txt .mypy_cache .pytest_cache .ruff_cache
 
 .PHONY: demo test clean

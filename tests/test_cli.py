@@ -8,6 +8,7 @@ import torch
 import lion
 from lion import doctor
 from lion.cli import main
+from lion.ops.cpu import library
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +62,20 @@ def test_bench_op_without_peers_and_memory(capsys, tmp_path):
     out = capsys.readouterr().out
     assert "softmax" not in out
     assert "MiB" not in out
+
+
+@pytest.mark.skipif(isinstance(library.LIBRARY, str), reason="no compiled kernels")
+def test_bench_of_the_compiled_kernels(capsys, tmp_path):
+    path = tmp_path / "op.json"
+    command = "bench op --backend cpu --shapes 1,2,300,16 --rounds 1 --no-memory --json"
+    assert main([*command.split(), str(path)]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("softmax", "torch scan", "cpu scan", "GFLOP/s of multiply-adds"))
+    found = json.loads(path.read_text())
+    assert found["setting"]["peak_flops"] > 1e9
+    assert [x["name"] for x in found["results"] if "share_of_peak" in x] == ["cpu scan", "cpu scan"]
+    assert main("bench op --backend cpu --decay diagonal".split()) == 1
+    assert "backend 'cpu' has no form" in capsys.readouterr().err
 
 
 def test_bench_leaves_out_what_would_not_fit(capsys, tmp_path, monkeypatch):

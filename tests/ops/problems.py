@@ -71,7 +71,8 @@ def output_and_gradients(function, kwargs: dict, **options) -> dict[str, Tensor]
     """The output and the gradients along one random direction, by name."""
     inputs = leaves(kwargs)
     out = function(**kwargs, **options)
-    along = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
+    # In float64 first: the generator gives every dtype other numbers.
+    along = torch.randn(out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(out.dtype)
     grads = torch.autograd.grad(out, tuple(inputs.values()), along, allow_unused=True)
     zeros = (torch.zeros_like(x) for x in inputs.values())
     grads = (zero if grad is None else grad for grad, zero in zip(grads, zeros, strict=True))

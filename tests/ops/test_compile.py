@@ -5,7 +5,8 @@ import torch
 
 import lion
 from lion.ops import torch_forms, torch_scan
-from tests.ops.problems import assert_same, output_and_gradients, problem
+from lion.ops.cpu.library import DIRECTIONS, NORMS, RAW
+from tests.ops.problems import assert_same, kernels, output_and_gradients, problem
 
 
 class Layer(torch.nn.Module):
@@ -24,9 +25,17 @@ def tensors(decay, T, **options):
     return {name: kwargs[name] for name in ("q", "k", "v", "log_decay", "log_gain", "mask") if kwargs[name] is not None}
 
 
-@pytest.mark.parametrize("decay", ["none", "fixed", "per token", "diagonal"])
-def test_compile(decay):
-    layer = Layer(form="scan")
+@pytest.mark.parametrize(
+    ("decay", "backend"),
+    [
+        (decay, x["backend"])
+        for decay in ("none", "per token", "diagonal")
+        for x in kernels(decay)
+        if x["form"] == "scan"
+    ],
+)
+def test_compile(decay, backend):
+    layer = Layer(form="scan", backend=backend)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True)
     for T in (70, 197, 33):
         kwargs = tensors(decay, T, mask=True)
@@ -65,6 +74,28 @@ def test_export_for_every_length(decay, gain, mask, direction):
         assert_same({"output": module(**kwargs)}, {"output": layer(**kwargs)}, 1e-11, T)
 
 
+def test_export_of_the_compiled_kernel():
+    """Asked for by name it is an operator of the graph, one graph for every length."""
+    layer = Layer(backend="cpu")
+    example = tensors("per token", 300, gain=True, mask=True)
+    shapes = {name: {1: torch.export.Dim("T", min=2, max=1 << 20)} for name in example}
+    program = torch.export.export(layer, (), example, dynamic_shapes=shapes)
+    assert "lion.cpu_scan.default" in {str(node.target) for node in program.graph.nodes}
+    for T in (2, 65, 1000):
+        kwargs = tensors("per token", T, gain=True, mask=True)
+        assert_same({"output": program.module()(**kwargs)}, {"output": layer(**kwargs)}, 1e-14, T)
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("decay", ["none", "fixed", "per token"])
+def test_opcheck_of_the_compiled_kernel(decay, everything):
+    kwargs = problem(decay, T=70, gain=everything, self_weight=everything, mask=everything, orders=2 * everything)
+    for name in ("q", "k", "v", "log_decay", "log_gain", "self_weight"):
+        kwargs[name] = kwargs[name] if kwargs[name] is None else kwargs[name].requires_grad_()
+    for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "backward")):
+        torch.library.opcheck(torch.ops.lion.cpu_scan, (*kwargs.values(), norm, DIRECTIONS[direction], 0))
+
+
 @pytest.mark.parametrize("decay", ["fixed", "per token", "diagonal"])
 def test_opcheck(decay):
     kwargs = problem(decay, T=70)
@@ -94,7 +125,7 @@ def test_backward_inside_autocast_keeps_the_sums_in_float32():
     want = output_and_gradients(lion.attention, kwargs)
     q, k, v, log_decay = (kwargs[name].detach().requires_grad_() for name in ("q", "k", "v", "log_decay"))
     out = lion.attention(q, k, v, log_decay, form="scan")
-    along = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+    along = torch.randn(out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         (grad,) = torch.autograd.grad(out, log_decay, along)
     assert (grad - want["log_decay"]).abs().max() <= 1e-5 * want["log_decay"].abs().max()

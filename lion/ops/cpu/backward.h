@@ -45,16 +45,20 @@ class Backward {
     D_ = p_.D, V_ = p_.V, d_row_ = leading<T>(D_), v_row_ = leading<T>(V_);
     // [V, D] and the sums [D] twice, and X as [D, V]
     state_size_ = 2 * (V_ * d_row_ + d_row_);
-    Int side_size = state_size_ + round_up(D_, W<T>) * v_row_;
+    Int x_rows = round_up(D_, W<T>) * v_row_;
+    Int lost = V_ * d_row_ + x_rows + 2 * d_row_;
+    side_size_ = state_size_ + x_rows + lost;
     Int anchors = with_costs_ ? (head.chunks / 2 + ANCHOR) / ANCHOR + 1 : 0;
-    Int total = 2 * (side_size + anchors * state_size_) + head.sequence.length;
+    Int total = 2 * (side_size_ + anchors * state_size_) + head.sequence.length;
     T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(total) * sizeof(T)));
     for (Side& side : sides_) {
       side.u = memory, side.x = side.u + V_ * d_row_;
       side.u_sum = side.x + V_ * d_row_, side.x_sum = side.u_sum + d_row_;
       side.x_rows = memory + state_size_;
-      side.anchors = memory + side_size;
-      memory += side_size + anchors * state_size_;
+      side.lost_u = side.x_rows + x_rows, side.lost_x = side.lost_u + V_ * d_row_;
+      side.lost_u_sum = side.lost_x + x_rows, side.lost_x_sum = side.lost_u_sum + d_row_;
+      side.anchors = memory + side_size_;
+      memory += side_size_ + anchors * state_size_;
       side.arrivals.resize(static_cast<std::size_t>(head.chunks));
       side.departures.resize(static_cast<std::size_t>(head.chunks));
     }
@@ -77,8 +81,7 @@ class Backward {
 
   void start(bool from_right) {
     Side& s = sides_[from_right];
-    std::fill(s.u, s.u + state_size_, T(0));
-    std::fill(s.x_rows, s.x_rows + D_ * v_row_, T(0));
+    std::fill(s.u, s.u + side_size_, T(0));
   }
 
   void expect(const Visit& visit, Int later, Scratch& x) {
@@ -146,13 +149,14 @@ class Backward {
 
  private:
   // The flow over a border is known from both states there; in between it is carried on, over this many chunks
-  // at most, so that rounding does not add up over a long sequence.
-  static constexpr Int ANCHOR = 16;
+  // at most, so that rounding does not add up over a long sequence (docs/log.md has what 4 and 16 give).
+  static constexpr Int ANCHOR = 8;
 
   struct Side {
     T *u, *x;            // [V, D], transposed
     T *u_sum, *x_sum;    // [D], for den
     T* x_rows;           // [D, V]
+    T *lost_u, *lost_x, *lost_u_sum, *lost_x_sum;  // by rounding
     T* anchors;          // u, x and their sums at some borders of the first half
     std::vector<double> arrivals, departures;  // by chunk: what arrives there from behind, and leaves there for behind
     double flow_on = 0, flow_back = 0;         // over the border, in the second half
@@ -326,18 +330,20 @@ class Backward {
     Product<T> inside = {visit.inside ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row};
     if (entering.K || inside.K)
       multiply<T>(n, V_, {to.dv.data, to.dv.row, entering, x.arrive_back, inside, to.fresh_dv, {0, 1}, nullptr, &x.ahead}), to.fresh_dv = false;
-    if (with_costs_) flow(visit, side, n, arrived, departed, on, back, x);
+    if (with_costs_) flow(visit, side, n, arrived, departed, on ? &going.cross : nullptr, back ? &coming.cross : nullptr, x);
     if (p_.dlog_gain.data && !to.fresh_dk)  // while k is whole
       for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, to.dk.data + i * to.dk.row, D_);
     if (visit.leave && on) {
       scale_rows(x.k, x.d_row, n, D_, x.leave);
-      if (with_den_) add_columns(x.k, x.d_row, n, nullptr, going.cross, side.u_sum);
-      multiply<T>(V_, D_, {side.u, d_row_, {}, nullptr, {n, x.v, 1, x.v_row, x.k, x.d_row}, false, going.cross, nullptr, &x.ahead});
+      if (with_den_) add_columns(x.k, x.d_row, n, D_, static_cast<const T*>(nullptr), going.cross, side.u_sum, side.lost_u_sum);
+      multiply<T>(V_, D_, {side.u, d_row_, {}, nullptr, {n, x.v, 1, x.v_row, x.k, x.d_row}, false, going.cross, nullptr, &x.ahead,
+                        side.lost_u});
     }
     if (visit.leave && back) {
       scale_rows(x.q, x.d_row, n, D_, x.leave_back);
-      if (with_den_) add_columns(x.q, x.d_row, n, x.dden, coming.cross, side.x_sum);
-      multiply<T>(D_, V_, {side.x_rows, v_row_, {}, nullptr, {n, x.q, 1, x.d_row, x.g, x.v_row}, false, coming.cross, nullptr, &x.ahead});
+      if (with_den_) add_columns<T>(x.q, x.d_row, n, D_, x.dden, coming.cross, side.x_sum, side.lost_x_sum);
+      multiply<T>(D_, V_, {side.x_rows, v_row_, {}, nullptr, {n, x.q, 1, x.d_row, x.g, x.v_row}, false, coming.cross, nullptr, &x.ahead,
+                        side.lost_x});
       transpose(side.x_rows, v_row_, D_, V_, side.x, d_row_);
     }
     if (with_costs_ && visit.inside) {
@@ -358,17 +364,10 @@ class Backward {
     return sum<T>(total);
   }
 
-  void add_columns(const T* rows, Int row, Int n, const T* weights, Factor<T> keep, T* sums) const {
-    for (Int j = 0; j < D_; j += W<T>) {
-      Vec<T> total = keep(load(sums + j));
-      for (Int i = 0; i < n; ++i) total += load(rows + i * row + j) * (weights ? weights[i] : T(1));
-      store(sums + j, total);
-    }
-  }
-
   // Walks from before the chunk to behind it pay every cost in it. The first visit knows what arrives and what
   // departs on its side; the second what comes over the border.
-  void flow(const Visit& visit, Side& side, Int n, double arrived, double departed, bool on, bool back, Scratch& x) {
+  void flow(const Visit& visit, Side& side, Int n, double arrived, double departed, const Factor<T>* on,
+            const Factor<T>* back, Scratch& x) {
     std::size_t c = static_cast<std::size_t>(visit.chunk);
     if (visit.inside) {
       side.arrivals[c] = arrived, side.departures[c] = departed;
@@ -376,18 +375,17 @@ class Backward {
     }
     const Side& other = sides_[!visit.from_right];
     double through = 0;
-    if (on) {
-      side.flow_on -= arrived;
-      through += side.flow_on;
-      side.flow_on += other.departures[c];
-    }
-    if (back) {
-      side.flow_back -= departed;
-      through += side.flow_back;
-      side.flow_back += other.arrivals[c];
-    }
+    if (on) through += pass(side.flow_on, arrived, other.departures[c], *on);
+    if (back) through += pass(side.flow_back, departed, other.arrivals[c], *back);
     if (visit.leave)
       for (Int i = 0; i < n; ++i) x.dcost[i] += static_cast<T>(through);
+  }
+
+  // What of a flow goes through; what starts here joins it. Where nothing survives, no rounding error shall either.
+  static double pass(double& flow, double ends, double starts, Factor<T> cross) {
+    double through = cross(T(1)) < std::numeric_limits<T>::epsilon() ? 0.0 : flow - ends;
+    flow = through + starts;
+    return through;
   }
 
   void finish(const Visit& visit, Int n, const Int* tokens, const T* queries, const T* keys, const Targets& to,
@@ -416,7 +414,7 @@ class Backward {
   const Head<T>& head_;
   const Problem& p_;
   bool with_den_, with_costs_, in_place_;
-  Int D_, V_, d_row_, v_row_, state_size_;
+  Int D_, V_, d_row_, v_row_, state_size_, side_size_;
   Side sides_[2];
   T* dden_;  // [tokens]
   Growing<T> dq_, dk_, dv_;

@@ -87,8 +87,9 @@ def find_compiler() -> str:
     for name in names:
         if shutil.which(name.split()[0]):
             return name
+    looked_for = ", ".join(names)
     raise BuildError(
-        f"no C++ compiler was found (looked for {', '.join(names)}): install g++ or clang++, then reinstall"
+        f"no C++ compiler was found (looked for {looked_for}): install g++ or clang++, then reinstall lion"
     )
 
 

@@ -58,7 +58,10 @@ struct Tokens {
     head.costs_of(v.order, v.chunk, v.from_right, ahead, back);
     keys = head.keys_of(v.order, v.chunk, v.from_right, key_scale);
     queries = head.queries_of(v.order, v.chunk, v.from_right, query_scale);
-    to_factors(ahead, n, ahead_factors);
+    if (head.fixed_decay())
+      std::fill(ahead_factors, ahead_factors + n, factor(ahead[0]));
+    else
+      to_factors(ahead, n, ahead_factors);
     if (head.p.log_gain.data)
       to_factors(back, n, back_factors);
     else
@@ -81,6 +84,16 @@ struct SelfWeight {
     return total;
   }
 };
+
+// sums [columns] = keep sums + the sum of n rows, each times its weight (null: 1)
+template <class T>
+inline void add_columns(const T* rows, Int row, Int n, Int columns, const T* weights, Factor<T> keep, T* sums, T* lost) {
+  for (Int j = 0; j < columns; j += W<T>) {
+    Vec<T> total = {};
+    for (Int i = 0; i < n; ++i) total += load(rows + i * row + j) * (weights ? weights[i] : T(1));
+    store(sums + j, add_exactly(load(sums + j), keep, total, lost + j));
+  }
+}
 
 // The masks of a whole sequence in one block, for all orders at once: tokens stay where they are, and the
 // walks jump.

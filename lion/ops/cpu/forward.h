@@ -34,10 +34,12 @@ class Forward {
 
   explicit Forward(const Head<T>& head) : head_(head), p_(head.p) {
     with_den_ = p_.norm != NONE;
-    Int state = p_.D * leading<T>(p_.V) + round_up(p_.D, W<T>);
-    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(2 * state) * sizeof(T)));
-    for (Int side = 0; side < 2; ++side) {
-      sides_[side] = {memory + side * state, memory + side * state + p_.D * leading<T>(p_.V)};
+    Int matrix = p_.D * leading<T>(p_.V);
+    state_size_ = matrix + round_up(p_.D, W<T>);
+    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(4 * state_size_) * sizeof(T)));
+    for (Side& side : sides_) {
+      side = {memory, memory + matrix, memory + state_size_, memory + state_size_ + matrix};
+      memory += 2 * state_size_;
     }
     out_ = {rows_of<T>(p_.out, p_, head.b, head.h, p_.norm == RAW), nullptr, p_.V, head.sequence.start};
     if (out_.out.half)
@@ -52,8 +54,7 @@ class Forward {
 
   void start(bool from_right) {
     Side& s = sides_[from_right];
-    std::fill(s.state, s.state + p_.D * leading<T>(p_.V), T(0));
-    std::fill(s.sum, s.sum + round_up(p_.D, W<T>), T(0));
+    std::fill(s.state, s.state + 2 * state_size_, T(0));
   }
 
   // What the visit after this one will read: of the same chunk, or of the next.
@@ -103,8 +104,9 @@ class Forward {
       if (x.tokens.keys)
         for (Int i = 0; i < n; ++i) x.leave[i] *= x.tokens.keys[i];
       gather(keys, x.tokens.tokens, n, D, x.leave, x.k, x.d_row);
-      if (with_den_) add_columns(x.k, x.d_row, n, D, crossing.cross, side.sum);
-      multiply<T>(D, V, {side.state, x.v_row, {}, nullptr, {n, x.k, 1, x.d_row, x.v, x.v_row}, false, crossing.cross, nullptr, &x.ahead});
+      if (with_den_) add_columns(x.k, x.d_row, n, D, static_cast<const T*>(nullptr), crossing.cross, side.sum, side.lost_sum);
+      multiply<T>(D, V, {side.state, x.v_row, {}, nullptr, {n, x.k, 1, x.d_row, x.v, x.v_row}, false, crossing.cross, nullptr, &x.ahead,
+                        side.lost_state});
     }
   }
 
@@ -129,6 +131,7 @@ class Forward {
   struct Side {
     T* state;  // [D, V] what the walk carries: sum of decayed k v^T
     T* sum;    // [D] and of decayed k
+    T *lost_state, *lost_sum;  // by rounding
   };
 
   // The chunk's rows, a few at a time: their scores stay in the fastest cache.
@@ -182,14 +185,6 @@ class Forward {
     }
   }
 
-  static void add_columns(const T* k, Int row, Int n, Int D, Factor<T> keep, T* sums) {
-    for (Int j = 0; j < D; j += W<T>) {
-      Vec<T> total = keep(load(sums + j));
-      for (Int i = 0; i < n; ++i) total += load(k + i * row + j);
-      store(sums + j, total);
-    }
-  }
-
   // Completes den; `last` is what the rows of the completed num are multiplied by.
   void divide(const Visit& visit, Int n, const Int* tokens, Scratch& x) {
     for (Int i = 0; i < n; ++i) {
@@ -215,6 +210,7 @@ class Forward {
   const Head<T>& head_;
   const Problem& p_;
   bool with_den_;
+  Int state_size_;
   Side sides_[2];
   Growing<T> out_;
   Buffer memory_, sums_;

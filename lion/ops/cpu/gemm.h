@@ -17,14 +17,28 @@ constexpr Int TILE_ROWS = 6, TILE_VECTORS = 2;
 constexpr Int TILE_ROWS = 4, TILE_VECTORS = 2;
 #endif
 
-// exp(log) as a factor that loses nothing near 1: x -> grow x + same x, with `same` 0 or 1. Repeated a
-// million times, 1 + expm1(log) does not drift as the rounded exp(log) would.
+// exp(log) in two parts, x -> grow x + same x. Near 1 `same` is 1 and `grow` is expm1(log), elsewhere `grow` is what
+// `same` was rounded by: repeated a million times, a decay must not drift.
 template <class T>
 struct Factor {
   T grow, same;
   T operator()(T x) const { return x * grow + x * same; }
   Vec<T> operator()(Vec<T> x) const { return x * grow + x * same; }
 };
+
+// keep(old) + more. A state that forgets slowly is a sum over thousands of chunks: what each addition rounds off is
+// remembered (Kahan's summation), so that the error does not grow with the length of the sequence.
+template <class T>
+inline Vec<T> add_exactly(Vec<T> old, Factor<T> keep, Vec<T> more, T* lost) {
+  if (keep.same != 1) {
+    store(lost, Vec<T>{});
+    return more + keep(old);
+  }
+  Vec<T> change = old * keep.grow + more - load(lost);
+  Vec<T> total = old + change;
+  store(lost, (total - old) - change);
+  return total;
+}
 
 template <class T>
 struct Product {  // A [M, K] B [K, N]; B's rows are contiguous, A may have any strides
@@ -70,6 +84,7 @@ struct Sum {
   Factor<T> keep = {0, 1};
   const T* last_row = nullptr;  // the rows of the whole sum are multiplied by this
   Ahead* ahead = nullptr;
+  T* lost = nullptr;  // like C: what rounding has taken from it so far, to be given back
 };
 
 template <class T, Int R, Int N>
@@ -107,10 +122,14 @@ inline void tile(const Sum<T>& s, Int first_row, Int first_column) {
   const Int c_row = s.c_row;
   if (!s.fresh) {
     const Factor<T> keep = s.keep;
+    T* lost = s.lost ? s.lost + first_row * c_row + first_column : nullptr;
 #pragma GCC unroll 12
     for (Int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-      for (Int n = 0; n < N; ++n) sums[r][n] += keep(load(c + r * c_row + n * W<T>));
+      for (Int n = 0; n < N; ++n) {
+        Int at = r * c_row + n * W<T>;
+        sums[r][n] = lost ? add_exactly(load(c + at), keep, sums[r][n], lost + at) : sums[r][n] + keep(load(c + at));
+      }
   }
   if (s.last_row)
 #pragma GCC unroll 12

@@ -92,6 +92,7 @@ class Head {
   // The chunks below this one are first visited from the left, the others from the right.
   Int middle() const { return one_block() ? 1 : chunks / 2; }
 
+  bool fixed_decay() const { return !p.log_gain.data && (!p.log_decay.data || p.log_decay.token == 0); }
   bool in_order() const { return sequence.lists.empty(); }
 
   Int token(Int order, Int place) const {

@@ -128,10 +128,13 @@ Int multiply_adds(Int rounds, std::index_sequence<I...>) {
   Vec<T> a = splat<T>(T(0.999)), b = splat<T>(T(1e-3));
   auto step = [&](Vec<T>& y) {
     y = y * a + b;
-#if defined(__x86_64__)
-    asm volatile("" : "+x"(y));  // so that the compiler does not find a shorter way
+    // So that the compiler does not find a shorter way.
+#if defined(__AVX512F__) || (defined(__AVX__) && LION_VECTOR_BYTES <= 32) || (defined(__SSE2__) && LION_VECTOR_BYTES <= 16)
+    asm volatile("" : "+x"(y));
 #elif defined(__aarch64__)
     asm volatile("" : "+w"(y));
+#else
+    asm volatile("" : "+m"(y));
 #endif
   };
   for (Int i = 0; i < rounds; ++i) (step(x[I]), ...);

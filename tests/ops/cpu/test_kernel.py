@@ -1,0 +1,170 @@
+"""The compiled kernel: any shape, stride and dtype; the same bits from any number of threads; little memory."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lion
+from lion.ops import reference
+from lion.ops.cpu import library
+from tests.ops.problems import assert_same, output_and_gradients, problem
+
+pytestmark = pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no compiled kernels: {library.LIBRARY}")
+
+flag = st.booleans()
+LAYOUTS = {
+    "contiguous": lambda x: x.contiguous(),
+    "heads first": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    "inside a wider tensor": lambda x: torch.cat([x, torch.full_like(x, torch.nan)], -1)[..., : x.shape[-1]],
+    "every second token": lambda x: torch.stack([x, torch.full_like(x, torch.nan)], 2).flatten(1, 2)[:, ::2],
+    "channels apart": lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2),
+    "reversed twice": lambda x: x.flip(1).contiguous().flip(1),
+    "one head for all": lambda x: x[:, :, :1].expand_as(x),
+}
+
+
+@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    decay=st.sampled_from(["none", "fixed", "per token"]),
+    B=st.integers(1, 3),
+    T=st.integers(0, 90),
+    H=st.integers(1, 5),
+    D=st.sampled_from([1, 3, 4, 7, 8, 16, 17, 24]),
+    V=st.sampled_from([1, 2, 5, 8, 16, 19]),
+    options=st.fixed_dictionaries(dict.fromkeys(("gain", "self_weight", "mask", "packed"), flag)),
+    orders=st.integers(0, 3),
+    norm=st.sampled_from(["sum", "max", "none", "unmasked"]),
+    direction=st.sampled_from(["both", "forward", "backward"]),
+    chunk_size=st.none() | st.integers(1, 100),
+    layouts=st.tuples(*[st.sampled_from(sorted(LAYOUTS))] * 3),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 2**31),
+)
+def test_fuzz(
+    decay, B, T, H, D, V, options, orders, norm, direction, chunk_size, layouts, dtype, threads, seed
+):  # fmt: skip
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
+    kwargs = problem(decay, B=B, T=T, H=H, D=D, V=V, orders=orders, **options)
+    for name, layout in zip("qkv", layouts, strict=True):
+        kwargs[name] = LAYOUTS[layout](kwargs[name])
+    how = {"norm": norm, "direction": direction}
+    want = output_and_gradients(reference.attention, kwargs, **how)
+    cast = {n: x.detach().to(dtype) if x is not None and x.is_floating_point() else x for n, x in kwargs.items()}
+    got = output_and_gradients(lion.attention, cast, backend="cpu", chunk_size=chunk_size, **how)
+    if dtype == torch.float64:
+        assert_same(got, want, 1e-10)
+    else:  # some gradients are 0 but for rounding
+        for name, x in want.items():
+            assert x.numel() == 0 or (got[name] - x).abs().max() <= 1e-4 * max(1, x.abs().max()), name
+
+
+def outputs_with(threads: int, kwargs: dict, **options) -> dict[str, torch.Tensor]:
+    torch.set_num_threads(threads)
+    return output_and_gradients(lion.attention, kwargs, backend="cpu", **options)
+
+
+@pytest.mark.parametrize("decay", ["none", "fixed", "per token"])
+@pytest.mark.parametrize(("B", "H", "T"), [(1, 1, 1000), (1, 3, 700), (2, 5, 197), (1, 1, 20)])
+def test_the_same_bits_from_any_number_of_threads(decay, B, H, T):
+    for gain, orders, direction in itertools.product((False, True), (0, 2), ("both", "forward")):
+        kwargs = problem(decay, B=B, T=T, H=H, D=16, V=16, gain=gain, orders=orders)
+        kwargs = {n: x.float() if x is not None and x.is_floating_point() else x for n, x in kwargs.items()}
+        want = outputs_with(1, kwargs, direction=direction)
+        for threads in (1, 2, 3, 8):
+            got = outputs_with(threads, kwargs, direction=direction)
+            for name, x in want.items():
+                assert torch.equal(got[name], x), (name, threads, gain, orders, direction)
+
+
+@pytest.mark.parametrize("direction", ["both", "forward", "backward"])
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 7])
+def test_many_chunks(direction, chunk_size):
+    """The flow over the borders, from which decays get their gradients, is carried on and checked anew many times."""
+    kwargs = problem("per token", B=1, T=211, H=1, gain=True)
+    want = output_and_gradients(lion.attention, kwargs, backend="torch", form="full", direction=direction)
+    got = output_and_gradients(lion.attention, kwargs, backend="cpu", chunk_size=chunk_size, direction=direction)
+    assert_same(got, want, 1e-10)
+
+
+@pytest.mark.parametrize("T", [197, 1024, 8192])
+@pytest.mark.parametrize("strength", [1e-4, 1e-2, 1.0])
+@pytest.mark.parametrize("kind", ["none", "fixed", "per token"])
+def test_float32_is_as_exact_as_plain_torch(T, strength, kind):
+    """At most twice the error of the torch scan, outputs and gradients; float64 is the judge."""
+    q, k = (torch.rand(1, T, 8, 16) for _ in range(2))
+    inputs = {"q": q, "k": k, "v": torch.randn(1, T, 8, 16)}
+    if kind != "none":
+        inputs["log_decay"] = -strength * (torch.rand(1, T, 8) if kind == "per token" else torch.rand(8))
+    exact = output_and_gradients(lion.attention, {n: x.double() for n, x in inputs.items()}, backend="torch")
+    runs = {
+        name: output_and_gradients(lion.attention, dict(inputs), backend=name, form="scan") for name in ("cpu", "torch")
+    }
+    for name, x in exact.items():
+        error, allowed = (
+            (runs[backend][name] - x).square().mean().sqrt() / x.square().mean().sqrt() for backend in runs
+        )
+        assert error <= 2 * allowed + 1e-7, (name, error.item(), allowed.item())
+
+
+def test_bfloat16_is_computed_in_float32():
+    kwargs = problem("per token", T=300, D=8, V=8, gain=True, mask=True, orders=2)
+    half = {n: x.bfloat16() if n in "qkv" else x for n, x in kwargs.items()}
+    half = {n: x.float() if x is not None and x.dtype == torch.float64 else x for n, x in half.items()}
+    single = {n: x.float() if n in "qkv" else x for n, x in half.items()}
+    want = output_and_gradients(lion.attention, single, backend="cpu")
+    got = output_and_gradients(lion.attention, half, backend="cpu")
+    for name, x in want.items():
+        assert got[name].dtype == half.get(name, half["v"]).dtype
+        assert (got[name].float() - x).abs().max() <= 2**-6 * x.abs().max(), name
+
+
+def test_training_keeps_its_inputs_and_outputs_and_nothing_else():
+    kwargs = {"q": torch.rand(1, 500, 2, 8), "k": torch.rand(1, 500, 2, 8), "v": torch.rand(1, 500, 2, 8)}
+    kwargs |= {"log_decay": -torch.rand(1, 500, 2)}
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        out = lion.attention(**{name: x.requires_grad_() for name, x in kwargs.items()}, backend="cpu")
+    known = {x.data_ptr() for x in (*kwargs.values(), out)}
+    assert [tuple(x.shape) for x in kept if x.data_ptr() not in known] == [(1, 500, 2)]  # den
+
+
+MEMORY = """
+import json, torch, lion
+from lion.bench.memory import peak_memory
+torch.set_num_threads(2)
+q, k, v = (torch.rand(1, 65536, 4, 64) for _ in range(3))
+log_decay = -torch.rand(1, 65536, 4)
+kept = []
+work = lambda: kept.append(lion.attention(q, k, v, log_decay, backend="cpu"))
+work(), kept.clear()
+print(json.dumps([peak_memory(work), q.nbytes, kept[0].nbytes + log_decay.nbytes]))
+"""
+
+
+def test_forward_needs_hardly_any_memory():
+    """Beyond inputs and outputs (den among them), at most 5% of q at 65,536 tokens."""
+    run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    peak, q, outputs = json.loads(run.stdout)
+    assert peak - outputs <= 0.05 * q
+
+
+def test_bad_values_are_seen_where_python_does_not_look():
+    """In a compiled graph nothing is checked at the door."""
+    call = torch.compile(lambda q, log_decay: lion.attention(q, q, q, log_decay), fullgraph=True)
+    q = torch.rand(1, 9, 1, 4)
+    call(q, -torch.rand(1, 9, 1))
+    with pytest.raises(ValueError, match="log_decay is 2 at"):
+        call(q, torch.full((1, 9, 1), 2.0))
+    arguments = (q, q, q, None, None, None, None, None)
+    with pytest.raises(ValueError, match="point outside the tokens"):
+        torch.ops.lion.cpu_scan(*arguments, torch.full((1, 9), 99), 1, 1, 0)
+    with pytest.raises(ValueError, match="point outside the tokens"):
+        torch.ops.lion.cpu_scan(*arguments[:7], torch.tensor([0, 99]), None, 1, 1, 0)
