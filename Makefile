@@ -9,6 +9,7 @@ demo: .venv/ready
 test: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror lion/ops/cpu/*.h lion/ops/cpu/*.cpp
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 

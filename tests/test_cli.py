@@ -74,7 +74,7 @@ def test_bench_of_the_compiled_kernels(capsys, tmp_path):
     found = json.loads(path.read_text())
     assert found["setting"]["peak_flops"] > 1e9
     assert [x["name"] for x in found["results"] if "share_of_peak" in x] == ["cpu scan", "cpu scan"]
-    assert main("bench op --backend cpu --decay diagonal".split()) == 1
+    assert main(["bench", "op", "--backend", "cpu", "--decay", "diagonal"]) == 1
     assert "backend 'cpu' has no form" in capsys.readouterr().err
 
 

@@ -13,7 +13,7 @@ namespace {
 template <class T>
 struct BackwardScratch {
   Tokens<T> tokens;
-  T *q, *k, *v, *g;                                // g: dnum
+  T *q, *k, *v, *g;  // g: dnum
   T *dq, *dk, *dv, *part;
   T *transposed, *scores, *dscores, *mask, *products;
   T *dden, *arrive, *leave, *arrive_back, *leave_back, *dcost, *dgain;
@@ -89,9 +89,14 @@ class Backward {
     if (later && !visit.leave) return;
     Int c = visit.from_right ? visit.chunk - later : visit.chunk + later;
     Int m = head_.size_of(c);
-    HeadRows all[] = {rows_of<T>(p_.q, p_, head_.b, head_.h), rows_of<T>(p_.k, p_, head_.b, head_.h),
-                      rows_of<T>(p_.v, p_, head_.b, head_.h), rows_of<T>(p_.dout, p_, head_.b, head_.h, p_.norm == RAW),
-                      dq_.out, dk_.out, dv_.out, rows_of<T>(p_.out, p_, head_.b, head_.h, p_.norm == RAW)};
+    HeadRows all[] = {rows_of<T>(p_.q, p_, head_.b, head_.h),
+                      rows_of<T>(p_.k, p_, head_.b, head_.h),
+                      rows_of<T>(p_.v, p_, head_.b, head_.h),
+                      rows_of<T>(p_.dout, p_, head_.b, head_.h, p_.norm == RAW),
+                      dq_.out,
+                      dk_.out,
+                      dv_.out,
+                      rows_of<T>(p_.out, p_, head_.b, head_.h, p_.norm == RAW)};
     for (int j = 0; j < (visit.first ? 8 : 7); ++j)
       for (Int i = 0; i < m; ++i) {
         Int t = head_.token(visit.order, head_.first_of(c) + (visit.from_right ? m - 1 - i : i));
@@ -116,10 +121,11 @@ class Backward {
                  x.tokens.row);
       inside(visit.order, n, x.tokens.tokens, to, x);
       if (with_costs_) {
-        if (on) add_cost_grad<T>({x.tokens.ahead_factors}, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, x.dcost);
+        if (on)
+          add_cost_grad<T>({x.tokens.ahead_factors}, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, x.dcost);
         if (back)
-          add_cost_grad<T>({x.tokens.back_factors, nullptr, true}, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row,
-                           x.dcost);
+          add_cost_grad<T>({x.tokens.back_factors, nullptr, true}, n, x.products, x.c_row, x.mask, x.c_row,
+                           x.tokens.row, x.dcost);
       }
     }
     across(visit, side, n, on, back, to, x);
@@ -136,7 +142,7 @@ class Backward {
     Targets to = {{x.dq, x.d_row}, {x.dk, x.d_row}, {x.dv, x.v_row}, false, true, true, true};
     x.ahead.clear();
     inside(0, n, orders.tokens(), to, x);
-    multiply<T>(n, V_, {to.dv.data, to.dv.row, {}, nullptr, {n, x.scores, 1, x.c_row, x.g, x.v_row}});
+    multiply<T>(n, V_, {.c = to.dv.data, .c_row = to.dv.row, .plain = {n, x.scores, 1, x.c_row, x.g, x.v_row}});
     to.fresh_dv = false;
     if (p_.dlog_gain.data)
       for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, x.dk + i * x.d_row, D_);
@@ -148,18 +154,22 @@ class Backward {
   }
 
  private:
-  // The flow over a border is known from both states there; in between it is carried on, over this many chunks
-  // at most, so that rounding does not add up over a long sequence (docs/log.md has what 4 and 16 give).
+  // The flow over a border is known from both states there, and in between carried on, over this many chunks.
   static constexpr Int ANCHOR = 8;
 
+  struct Flow {
+    double value = 0;            // over the border, as far as rounding lets us know
+    Int first = 0, carried = 0;  // the chunk behind the border where it was known exactly, and how many since
+  };
+
   struct Side {
-    T *u, *x;            // [V, D], transposed
-    T *u_sum, *x_sum;    // [D], for den
-    T* x_rows;           // [D, V]
+    T *u, *x;                                      // [V, D], transposed
+    T *u_sum, *x_sum;                              // [D], for den
+    T* x_rows;                                     // [D, V]
     T *lost_u, *lost_x, *lost_u_sum, *lost_x_sum;  // by rounding
-    T* anchors;          // u, x and their sums at some borders of the first half
+    T* anchors;                                    // u, x and their sums at some borders of the first half
     std::vector<double> arrivals, departures;  // by chunk: what arrives there from behind, and leaves there for behind
-    double flow_on = 0, flow_back = 0;         // over the border, in the second half
+    Flow on, back;                             // in the second half
   };
 
   // Where the first half keeps its states for the other side's second half, and where that picks them up.
@@ -183,9 +193,21 @@ class Backward {
       const T* x = u + V_ * d_row_;
       const T* u_sum = x + V_ * d_row_;
       const T* x_sum = u_sum + d_row_;
-      side.flow_on = inner(side.u, x) + dot(side.u_sum, x_sum, D_);
-      side.flow_back = inner(side.x, u) + dot(side.x_sum, u_sum, D_);
+      settle(visit, side.on, inner(side.u, x) + dot(side.u_sum, x_sum, D_));
+      settle(visit, side.back, inner(side.x, u) + dot(side.x_sum, u_sum, D_));
     }
+  }
+
+  // The flow is known again. What it is off by has crept in bit by bit: every chunk since gets its share back.
+  void settle(const Visit& visit, Flow& flow, double exact) {
+    double off = exact - flow.value;
+    for (Int k = 0; k < flow.carried; ++k) {
+      Int c = visit.from_right ? flow.first - k : flow.first + k;
+      T share = static_cast<T>(off * static_cast<double>(2 * k + 1) / static_cast<double>(2 * flow.carried));
+      for (Int place = head_.first_of(c); place < head_.first_of(c) + head_.size_of(c); ++place)
+        *at<T>(p_.dlog_decay, head_.b, head_.token(visit.order, place), head_.h) += share;
+    }
+    flow = {exact, visit.chunk, 0};
   }
 
   void keep_anchor(bool from_right, Int border) {
@@ -196,12 +218,12 @@ class Backward {
   }
 
   // Where a visit puts its gradients: into the results, if they have the layout for it, else into scratch.
-  struct Rows_ {
+  struct Target {
     T* data;
     Int row;
   };
   struct Targets {
-    Rows_ dq, dk, dv;
+    Target dq, dk, dv;
     bool in_place;
     bool fresh_dq, fresh_dk, fresh_dv;  // nothing there yet to add to
   };
@@ -209,7 +231,7 @@ class Backward {
   Targets targets(bool first, const Int* tokens, Int n, Scratch& x) const {
     if (!in_place_) return {{x.dq, x.d_row}, {x.dk, x.d_row}, {x.dv, x.v_row}, false, true, true, true};
     auto rows = [&](const Growing<T>& g) {
-      return Rows_{g.out.template row<T>(tokens[0]), step_between<T>(g.out, tokens, n)};
+      return Target{g.out.template row<T>(tokens[0]), step_between<T>(g.out, tokens, n)};
     };
     return {rows(dq_), rows(dk_), rows(dv_), true, first, first, first};
   }
@@ -255,9 +277,13 @@ class Backward {
   void inside(Int order, Int n, const Int* tokens, Targets& to, Scratch& x) {
     Int padded = round_up(n, W<T>);
     transpose(x.k, x.d_row, n, D_, x.transposed, x.c_row);
-    multiply<T>(n, n, {x.scores, x.c_row, {}, nullptr, {D_, x.q, x.d_row, 1, x.transposed, x.c_row}});
+    multiply<T>(
+        n, n,
+        {.c = x.scores, .c_row = x.c_row, .plain = {D_, x.q, x.d_row, 1, x.transposed, x.c_row}, .ahead = &x.ahead});
     transpose(x.v, x.v_row, n, V_, x.transposed, x.c_row);
-    multiply<T>(n, n, {x.dscores, x.c_row, {}, nullptr, {V_, x.g, x.v_row, 1, x.transposed, x.c_row}});
+    multiply<T>(
+        n, n,
+        {.c = x.dscores, .c_row = x.c_row, .plain = {V_, x.g, x.v_row, 1, x.transposed, x.c_row}, .ahead = &x.ahead});
     for (Int i = 0; i < n; ++i) {
       T *s = x.scores + i * x.c_row, *ds = x.dscores + i * x.c_row, *product = x.products + i * x.c_row;
       T* mask = x.mask + i * x.c_row;
@@ -275,8 +301,18 @@ class Backward {
         mask[i] = own_weight * own_grad;  // for weight_grad
       }
     }
-    multiply<T>(n, D_, {to.dq.data, to.dq.row, {}, nullptr, {n, x.dscores, x.c_row, 1, x.k, x.d_row}, to.fresh_dq, {0, 1}, nullptr, &x.ahead});
-    multiply<T>(n, D_, {to.dk.data, to.dk.row, {}, nullptr, {n, x.dscores, 1, x.c_row, x.q, x.d_row}, to.fresh_dk, {0, 1}, nullptr, &x.ahead});
+    multiply<T>(n, D_,
+                {.c = to.dq.data,
+                 .c_row = to.dq.row,
+                 .plain = {n, x.dscores, x.c_row, 1, x.k, x.d_row},
+                 .fresh = to.fresh_dq,
+                 .ahead = &x.ahead});
+    multiply<T>(n, D_,
+                {.c = to.dk.data,
+                 .c_row = to.dk.row,
+                 .plain = {n, x.dscores, 1, x.c_row, x.q, x.d_row},
+                 .fresh = to.fresh_dk,
+                 .ahead = &x.ahead});
     to.fresh_dq = to.fresh_dk = false;
     if (p_.self_weight.data) weight_grad(order, n, tokens, to, x);
   }
@@ -305,7 +341,8 @@ class Backward {
     if (back && (visit.enter || visit.leave)) cross(x.tokens.back, x.tokens.back_factors, n, true, coming);
     double arrived = 0, departed = 0;
     if (visit.enter && on) {
-      multiply<T>(n, D_, {x.part, x.d_row, {}, nullptr, {V_, x.g, x.v_row, 1, side.u, d_row_}, true, {}, nullptr, &x.ahead});
+      multiply<T>(n, D_,
+                  {.c = x.part, .c_row = x.d_row, .plain = {V_, x.g, x.v_row, 1, side.u, d_row_}, .ahead = &x.ahead});
       T after = 0;  // a token's cost is paid by all that arrive after it
       for (Int i = n - 1; i >= 0; --i) {
         x.dcost[i] += after;
@@ -316,7 +353,8 @@ class Backward {
       to.fresh_dq = false;
     }
     if (visit.enter && back) {
-      multiply<T>(n, D_, {x.part, x.d_row, {}, nullptr, {V_, x.v, x.v_row, 1, side.x, d_row_}, true, {}, nullptr, &x.ahead});
+      multiply<T>(n, D_,
+                  {.c = x.part, .c_row = x.d_row, .plain = {V_, x.v, x.v_row, 1, side.x, d_row_}, .ahead = &x.ahead});
       T after = 0;
       for (Int i = n - 1; i >= 0; --i) {
         T here = add_row(x.part + i * x.d_row, side.x_sum, T(1), x.arrive_back[i], x.k + i * x.d_row, to.fresh_dk,
@@ -328,22 +366,45 @@ class Backward {
     }
     Product<T> entering = {visit.enter && back ? D_ : 0, x.k, x.d_row, 1, side.x_rows, v_row_};
     Product<T> inside = {visit.inside ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row};
-    if (entering.K || inside.K)
-      multiply<T>(n, V_, {to.dv.data, to.dv.row, entering, x.arrive_back, inside, to.fresh_dv, {0, 1}, nullptr, &x.ahead}), to.fresh_dv = false;
-    if (with_costs_) flow(visit, side, n, arrived, departed, on ? &going.cross : nullptr, back ? &coming.cross : nullptr, x);
+    if (entering.K || inside.K) {
+      multiply<T>(n, V_,
+                  {.c = to.dv.data,
+                   .c_row = to.dv.row,
+                   .scaled = entering,
+                   .row = x.arrive_back,
+                   .plain = inside,
+                   .fresh = to.fresh_dv,
+                   .ahead = &x.ahead});
+      to.fresh_dv = false;
+    }
+    if (with_costs_)
+      flow(visit, side, n, arrived, departed, on ? &going.cross : nullptr, back ? &coming.cross : nullptr, x);
     if (p_.dlog_gain.data && !to.fresh_dk)  // while k is whole
       for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, to.dk.data + i * to.dk.row, D_);
     if (visit.leave && on) {
       scale_rows(x.k, x.d_row, n, D_, x.leave);
-      if (with_den_) add_columns(x.k, x.d_row, n, D_, static_cast<const T*>(nullptr), going.cross, side.u_sum, side.lost_u_sum);
-      multiply<T>(V_, D_, {side.u, d_row_, {}, nullptr, {n, x.v, 1, x.v_row, x.k, x.d_row}, false, going.cross, nullptr, &x.ahead,
-                        side.lost_u});
+      if (with_den_)
+        add_columns(x.k, x.d_row, n, D_, static_cast<const T*>(nullptr), going.cross, side.u_sum, side.lost_u_sum);
+      multiply<T>(V_, D_,
+                  {.c = side.u,
+                   .c_row = d_row_,
+                   .plain = {n, x.v, 1, x.v_row, x.k, x.d_row},
+                   .fresh = false,
+                   .keep = going.cross,
+                   .ahead = &x.ahead,
+                   .lost = side.lost_u});
     }
     if (visit.leave && back) {
       scale_rows(x.q, x.d_row, n, D_, x.leave_back);
       if (with_den_) add_columns<T>(x.q, x.d_row, n, D_, x.dden, coming.cross, side.x_sum, side.lost_x_sum);
-      multiply<T>(D_, V_, {side.x_rows, v_row_, {}, nullptr, {n, x.q, 1, x.d_row, x.g, x.v_row}, false, coming.cross, nullptr, &x.ahead,
-                        side.lost_x});
+      multiply<T>(D_, V_,
+                  {.c = side.x_rows,
+                   .c_row = v_row_,
+                   .plain = {n, x.q, 1, x.d_row, x.g, x.v_row},
+                   .fresh = false,
+                   .keep = coming.cross,
+                   .ahead = &x.ahead,
+                   .lost = side.lost_x});
       transpose(side.x_rows, v_row_, D_, V_, side.x, d_row_);
     }
     if (with_costs_ && visit.inside) {
@@ -375,16 +436,23 @@ class Backward {
     }
     const Side& other = sides_[!visit.from_right];
     double through = 0;
-    if (on) through += pass(side.flow_on, arrived, other.departures[c], *on);
-    if (back) through += pass(side.flow_back, departed, other.arrivals[c], *back);
-    if (visit.leave)
-      for (Int i = 0; i < n; ++i) x.dcost[i] += static_cast<T>(through);
+    if (on) through += pass(visit, side.on, arrived, other.departures[c], *on);
+    if (back) through += pass(visit, side.back, departed, other.arrivals[c], *back);
+    for (Int i = 0; i < n; ++i) x.dcost[i] += static_cast<T>(through);
   }
 
-  // What of a flow goes through; what starts here joins it. Where nothing survives, no rounding error shall either.
-  static double pass(double& flow, double ends, double starts, Factor<T> cross) {
-    double through = cross(T(1)) < std::numeric_limits<T>::epsilon() ? 0.0 : flow - ends;
-    flow = through + starts;
+  // What of a flow goes through; what starts here joins it.
+  double pass(const Visit& visit, Flow& flow, double ends, double starts, Factor<T> cross) {
+    double through = flow.value - ends;
+    bool nothing = !visit.leave || cross(T(1)) < std::numeric_limits<T>::epsilon();
+    if (nothing) {  // which is known exactly
+      flow.value = through;
+      settle(visit, flow, 0);
+      flow = {starts, visit.from_right ? visit.chunk - 1 : visit.chunk + 1, 0};
+      return 0;
+    }
+    flow.value = through + starts;
+    flow.carried += 1;
     return through;
   }
 

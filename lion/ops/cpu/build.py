@@ -1,6 +1,6 @@
 """Compiles the CPU kernels. `pip install` runs this; so does `python -m lion.ops.cpu.build`, after a change.
 
-Needs a C++17 compiler, GCC or Clang, and nothing else: no headers of torch or of Python.
+Needs a C++20 compiler, GCC 10 or Clang 10 or later, and nothing else: no headers of torch or of Python.
 """
 
 import os
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 NAME = "liblion_cpu.so"
 FAILURE = "build_failed.txt"  # why there is no library; `lion doctor` shows it
 
-FLAGS = ["-std=c++17", "-O3", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden"]
+FLAGS = ["-std=c++2a", "-O2", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden"]
 
 
 class InstructionSet(NamedTuple):

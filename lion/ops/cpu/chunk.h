@@ -38,10 +38,10 @@ inline void visit_half(const Head<T>& head, Int order, bool from_right, bool sec
 template <class T>
 struct Tokens {
   Int* tokens;
-  T *ahead, *back;                       // log costs
+  T *ahead, *back;  // log costs
   Factor<T>*ahead_factors, *back_factors;
-  T *key_scale, *query_scale;            // memory for the gates' factors
-  const T *keys, *queries;               // the factors, or null
+  T *key_scale, *query_scale;  // memory for the gates' factors
+  const T *keys, *queries;     // the factors, or null
   T* row;
 
   void take(Pieces& pieces, Int chunk) {
@@ -87,7 +87,8 @@ struct SelfWeight {
 
 // sums [columns] = keep sums + the sum of n rows, each times its weight (null: 1)
 template <class T>
-inline void add_columns(const T* rows, Int row, Int n, Int columns, const T* weights, Factor<T> keep, T* sums, T* lost) {
+inline void add_columns(const T* rows, Int row, Int n, Int columns, const T* weights, Factor<T> keep, T* sums,
+                        T* lost) {
   for (Int j = 0; j < columns; j += W<T>) {
     Vec<T> total = {};
     for (Int i = 0; i < n; ++i) total += load(rows + i * row + j) * (weights ? weights[i] : T(1));
@@ -106,10 +107,13 @@ class AllOrders {
     std::vector<std::int32_t> sorted(head.sequence.lists[0]);
     std::sort(sorted.begin(), sorted.end());
     std::vector<std::int32_t> place(static_cast<std::size_t>(head.sequence.length));
-    for (Int i = 0; i < n; ++i) place[static_cast<std::size_t>(sorted[static_cast<std::size_t>(i)] - head.sequence.start)] = static_cast<std::int32_t>(i);
+    for (Int i = 0; i < n; ++i)
+      place[static_cast<std::size_t>(sorted[static_cast<std::size_t>(i)] - head.sequence.start)] =
+          static_cast<std::int32_t>(i);
     for (Int o = 0; o < orders; ++o)
       for (Int i = 0; i < n; ++i)
-        places_[static_cast<std::size_t>(o * n + i)] = place[static_cast<std::size_t>(head.token(o, i) - head.sequence.start)];
+        places_[static_cast<std::size_t>(o * n + i)] =
+            place[static_cast<std::size_t>(head.token(o, i) - head.sequence.start)];
     tokens_.assign(sorted.begin(), sorted.end());
     Int per_order = 4 * round_up(n, W<T>);
     data_.assign(static_cast<std::size_t>(orders * per_order + 2 * n), T(0));

@@ -103,10 +103,10 @@ inline void cross(const T* cost, const Factor<T>* factors, Int n, bool early, Cr
 // from the last to the first.
 template <class T>
 struct Walk {
-  const Factor<T>* factors;                  // [n], by token
-  const std::int32_t* order = nullptr;       // [n] tokens
+  const Factor<T>* factors;             // [n], by token
+  const std::int32_t* order = nullptr;  // [n] tokens
   bool reversed = false;
-  const T* query = nullptr;                  // [n] weights of the rows and columns; null is 1
+  const T* query = nullptr;  // [n] weights of the rows and columns; null is 1
   const T* key = nullptr;
 
   Int token(Int step, Int n) const {

@@ -104,9 +104,16 @@ class Forward {
       if (x.tokens.keys)
         for (Int i = 0; i < n; ++i) x.leave[i] *= x.tokens.keys[i];
       gather(keys, x.tokens.tokens, n, D, x.leave, x.k, x.d_row);
-      if (with_den_) add_columns(x.k, x.d_row, n, D, static_cast<const T*>(nullptr), crossing.cross, side.sum, side.lost_sum);
-      multiply<T>(D, V, {side.state, x.v_row, {}, nullptr, {n, x.k, 1, x.d_row, x.v, x.v_row}, false, crossing.cross, nullptr, &x.ahead,
-                        side.lost_state});
+      if (with_den_)
+        add_columns(x.k, x.d_row, n, D, static_cast<const T*>(nullptr), crossing.cross, side.sum, side.lost_sum);
+      multiply<T>(D, V,
+                  {.c = side.state,
+                   .c_row = x.v_row,
+                   .plain = {n, x.k, 1, x.d_row, x.v, x.v_row},
+                   .fresh = false,
+                   .keep = crossing.cross,
+                   .ahead = &x.ahead,
+                   .lost = side.lost_state});
     }
   }
 
@@ -129,8 +136,8 @@ class Forward {
   static constexpr Int FAST_BYTES = 24 << 10;  // for scores: most of the first-level cache
 
   struct Side {
-    T* state;  // [D, V] what the walk carries: sum of decayed k v^T
-    T* sum;    // [D] and of decayed k
+    T* state;                  // [D, V] what the walk carries: sum of decayed k v^T
+    T* sum;                    // [D] and of decayed k
     T *lost_state, *lost_sum;  // by rounding
   };
 
@@ -149,14 +156,25 @@ class Forward {
       if (visit.enter && with_den_)
         for (Int i = 0; i < m; ++i) x.den[i] += x.arrive[first + i] * dot(rows.data + i * rows.row, side->sum, p_.D);
       divide(visit, m, tokens + first, x);
-      Product<T> entering = {visit.enter ? p_.D : 0, rows.data, rows.row, 1, visit.enter ? side->state : nullptr, x.v_row};
+      Product<T> entering = {
+          visit.enter ? p_.D : 0, rows.data, rows.row, 1, visit.enter ? side->state : nullptr, x.v_row};
       Product<T> inside = {visit.inside ? n : 0, x.scores, x.c_row, 1, x.v, x.v_row};
       const T* arrive = x.arrive + first;
       if (in_place) {
         T* out = out_.out.template row<T>(tokens[first]);
-        multiply<T>(m, p_.V, {out, step, entering, arrive, inside, visit.first, {0, 1}, x.last, &x.ahead});
+        multiply<T>(m, p_.V,
+                    {.c = out,
+                     .c_row = step,
+                     .scaled = entering,
+                     .row = arrive,
+                     .plain = inside,
+                     .fresh = visit.first,
+                     .last_row = x.last,
+                     .ahead = &x.ahead});
       } else {
-        multiply<T>(m, p_.V, {x.out, x.v_row, entering, arrive, inside, true, {}, nullptr, &x.ahead});
+        multiply<T>(
+            m, p_.V,
+            {.c = x.out, .c_row = x.v_row, .scaled = entering, .row = arrive, .plain = inside, .ahead = &x.ahead});
         for (Int i = 0; i < m; ++i)
           out_.add(tokens[first + i], x.out + i * x.v_row, 1, visit.first, visit.last, x.last[i]);
       }
@@ -167,7 +185,7 @@ class Forward {
   void score(Int first, Int m, Int n, const Int* tokens, Matrix<T> q, Scratch& x) {
     Int padded = round_up(n, W<T>);
     Product<T> scores = {p_.D, q.data, q.row, 1, x.kt, x.c_row};
-    multiply<T>(m, n, {x.scores, x.c_row, {}, nullptr, scores, true, {}, nullptr, &x.ahead});
+    multiply<T>(m, n, {.c = x.scores, .c_row = x.c_row, .plain = scores, .ahead = &x.ahead});
     for (Int i = 0; i < m; ++i) {
       T* row = x.scores + i * x.c_row;
       const T* mask = x.mask + (first + i) * x.c_row;

@@ -77,10 +77,10 @@ template <class T>
 struct Sum {
   T* c;
   Int c_row;
-  Product<T> scaled = {};     // its rows are multiplied by `row`
+  Product<T> scaled = {};  // its rows are multiplied by `row`
   const T* row = nullptr;
   Product<T> plain = {};
-  bool fresh = true;          // C held nothing
+  bool fresh = true;  // C held nothing
   Factor<T> keep = {0, 1};
   const T* last_row = nullptr;  // the rows of the whole sum are multiplied by this
   Ahead* ahead = nullptr;

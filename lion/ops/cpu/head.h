@@ -16,8 +16,8 @@ namespace {
 class Sequences {
  public:
   struct Sequence {
-    Int row, start, length;                    // where it is in the batch
-    Int tokens;                                // how many are real
+    Int row, start, length;                        // where it is in the batch
+    Int tokens;                                    // how many are real
     std::vector<std::vector<std::int32_t>> lists;  // by order; empty: all of them, as they come
   };
 
@@ -59,8 +59,8 @@ class Sequences {
   std::vector<Sequence> all_;
 };
 
-inline Int chunk_of(const Problem& p, Int tokens, bool backward) {
-  return p.chunk ? p.chunk : chunk_tokens(tokens, p.D, p.V, p.orders, backward);
+inline Int chunk_of(const Problem& p, Int tokens) {
+  return p.chunk ? p.chunk : chunk_tokens(tokens, p.D, p.V, p.orders);
 }
 
 template <class T>
@@ -80,9 +80,8 @@ class Head {
   Int b, h, n;
   Int chunk, chunks;
 
-  Head(const Problem& problem, const Sequence& s, Int head, bool backward)
-      : p(problem), sequence(s), b(s.row), h(head), n(s.tokens) {
-    chunk = chunk_of(p, n, backward);
+  Head(const Problem& problem, const Sequence& s, Int head) : p(problem), sequence(s), b(s.row), h(head), n(s.tokens) {
+    chunk = chunk_of(p, n);
     chunks = (n + chunk - 1) / chunk;
     if (p.log_gain.data) absorb_gains();
   }
@@ -96,7 +95,8 @@ class Head {
   bool in_order() const { return sequence.lists.empty(); }
 
   Int token(Int order, Int place) const {
-    return sequence.lists.empty() ? sequence.start + place : sequence.lists[static_cast<std::size_t>(order)][static_cast<std::size_t>(place)];
+    return sequence.lists.empty() ? sequence.start + place
+                                  : sequence.lists[static_cast<std::size_t>(order)][static_cast<std::size_t>(place)];
   }
 
   Int first_of(Int c) const { return c * chunk; }

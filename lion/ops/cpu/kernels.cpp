@@ -13,7 +13,7 @@ class Heads {
   explicit Heads(const Problem& p) : p_(p), sequences_(p), count_(sequences_.size() * p.H) {
     longest_chunk_ = 1;
     for (Int s = 0; s < sequences_.size(); ++s)
-      longest_chunk_ = std::max(longest_chunk_, std::min(sequences_[s].tokens, chunk_of(p, sequences_[s].tokens, Pass::backward)));
+      longest_chunk_ = std::max(longest_chunk_, std::min(sequences_[s].tokens, chunk_of(p, sequences_[s].tokens)));
   }
 
   void run(Parallel parallel) {
@@ -37,8 +37,7 @@ class Heads {
   struct Shared {
     Head<T> head;
     Pass pass;
-    Shared(const Heads& all, Int i)
-        : head(all.p_, all.sequences_[i / all.p_.H], i % all.p_.H, Pass::backward), pass(head) {}
+    Shared(const Heads& all, Int i) : head(all.p_, all.sequences_[i / all.p_.H], i % all.p_.H), pass(head) {}
   };
 
   Scratch scratch() const {
@@ -129,7 +128,8 @@ Int multiply_adds(Int rounds, std::index_sequence<I...>) {
   auto step = [&](Vec<T>& y) {
     y = y * a + b;
     // So that the compiler does not find a shorter way.
-#if defined(__AVX512F__) || (defined(__AVX__) && LION_VECTOR_BYTES <= 32) || (defined(__SSE2__) && LION_VECTOR_BYTES <= 16)
+#if defined(__AVX512F__) || (defined(__AVX__) && LION_VECTOR_BYTES <= 32) || \
+    (defined(__SSE2__) && LION_VECTOR_BYTES <= 16)
     asm volatile("" : "+x"(y));
 #elif defined(__aarch64__)
     asm volatile("" : "+w"(y));

@@ -1,4 +1,6 @@
 // The C interface: picks the kernels for this processor, and runs them on the OpenMP threads of the process.
+#include <dlfcn.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -6,8 +8,6 @@
 #include <initializer_list>
 #include <new>
 #include <stdexcept>
-
-#include <dlfcn.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -165,8 +165,8 @@ double lion_peak(int double_precision, std::int64_t threads) {
   return static_cast<double>(threads * rounds * work.kernels->multiply_add(double_precision, 0)) / seconds.count();
 }
 
-std::int64_t lion_chunk_tokens(std::int64_t tokens, std::int64_t D, std::int64_t V, std::int64_t orders, std::int64_t backward) {
-  return lion::chunk_tokens(tokens, D, V, orders, backward != 0);
+std::int64_t lion_chunk_tokens(std::int64_t tokens, std::int64_t D, std::int64_t V, std::int64_t orders) {
+  return lion::chunk_tokens(tokens, D, V, orders);
 }
 }
 #pragma GCC visibility pop

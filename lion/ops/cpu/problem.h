@@ -18,18 +18,18 @@ struct Rows {
 struct Problem {
   std::int64_t B, T, H, D, V;
   std::int64_t dtype, norm, direction, threads;
-  std::int64_t chunk;                       // tokens; 0: ours to choose
-  std::int64_t orders, sequences;           // how many; sequences is 0 if nothing is packed
-  Rows q, k, v;                             // dtype
-  Rows log_decay, log_gain, self_weight;    // float, or double for FLOAT64
-  std::int64_t self_weight_channels;        // 1 or D
-  Rows mask;                                // bool
-  const std::int64_t* cu_seqlens;           // [sequences + 1]
-  const std::int64_t* order;                // [orders, T], contiguous
-  Rows out, den, log_scale;                 // out in dtype, the others float or double
+  std::int64_t chunk;                     // tokens; 0: ours to choose
+  std::int64_t orders, sequences;         // how many; sequences is 0 if nothing is packed
+  Rows q, k, v;                           // dtype
+  Rows log_decay, log_gain, self_weight;  // float, or double for FLOAT64
+  std::int64_t self_weight_channels;      // 1 or D
+  Rows mask;                              // bool
+  const std::int64_t* cu_seqlens;         // [sequences + 1]
+  const std::int64_t* order;              // [orders, T], contiguous
+  Rows out, den, log_scale;               // out in dtype, the others float or double
   // Only for the backward pass. Gradients that are not wanted are null.
   Rows dout, dden;
-  Rows dq, dk, dv;                          // dtype
+  Rows dq, dk, dv;                           // dtype
   Rows dlog_decay, dlog_gain, dself_weight;  // float or double
 };
 

@@ -7,8 +7,8 @@
 namespace lion {
 namespace {
 
-constexpr Int BLOCK = 64;       // tokens that are read at a time
-constexpr Int SEGMENT = 4096;   // tokens whose states one task adds up: the sums are the same for any threads
+constexpr Int BLOCK = 64;      // tokens that are read at a time
+constexpr Int SEGMENT = 4096;  // tokens whose states one task adds up: the sums are the same for any threads
 
 // The states of all heads: sums of rows x columns^T and of rows, by segment first.
 template <class T>
@@ -25,16 +25,16 @@ class OneState {
   }
 
   void run(Parallel parallel) {
-    using Self = OneState;
     auto stage = [&](Int count, Task task) { parallel(count, p_.threads, task, this); };
-    if (p_.log_gain.data)
-      stage(heads_, [](void* x, Int i) { static_cast<Self*>(x)->find_largest(i); });
-    stage(heads_ * segments_, [](void* x, Int i) { static_cast<Self*>(x)->collect(i / static_cast<Self*>(x)->segments_, i % static_cast<Self*>(x)->segments_); });
-    stage(heads_, [](void* x, Int i) { static_cast<Self*>(x)->combine(i); });
-    stage(heads_ * segments_, [](void* x, Int i) { static_cast<Self*>(x)->serve(i / static_cast<Self*>(x)->segments_, i % static_cast<Self*>(x)->segments_); });
+    if (p_.log_gain.data) stage(heads_, [](void* x, Int i) { self(x).find_largest(i); });
+    stage(heads_ * segments_, [](void* x, Int i) { self(x).collect(i / self(x).segments_, i % self(x).segments_); });
+    stage(heads_, [](void* x, Int i) { self(x).combine(i); });
+    stage(heads_ * segments_, [](void* x, Int i) { self(x).serve(i / self(x).segments_, i % self(x).segments_); });
   }
 
  private:
+  static OneState& self(void* x) { return *static_cast<OneState*>(x); }
+
   struct Scratch {
     T *q, *k, *v, *g, *out, *transposed, *scale, *dden, *part;
     Int tokens[BLOCK];
@@ -82,8 +82,7 @@ class OneState {
   void find_largest(Int head) {
     Where w = where(head, 0);
     T most = -std::numeric_limits<T>::infinity();
-    for (Int i = 0; i < w.sequence.tokens; ++i)
-      most = std::fmax(most, gate<T>(p_, w.b, token(w.sequence, i), w.h));
+    for (Int i = 0; i < w.sequence.tokens; ++i) most = std::fmax(most, gate<T>(p_, w.b, token(w.sequence, i), w.h));
     largest_[static_cast<std::size_t>(head)] = most;
   }
 
@@ -131,7 +130,7 @@ class OneState {
   }
 
   void add(Int n, const T* rows, const T* columns, const T* weights, T* to) {
-    multiply<T>(p_.D, p_.V, {to, v_row_, {}, nullptr, {n, rows, 1, d_row_, columns, v_row_}, false});
+    multiply<T>(p_.D, p_.V, {.c = to, .c_row = v_row_, .plain = {n, rows, 1, d_row_, columns, v_row_}, .fresh = false});
     if (!with_den()) return;
     T* sums = sums_of(to);
     for (Int j = 0; j < p_.D; j += W<T>) {
@@ -166,7 +165,7 @@ class OneState {
     blocks(head, segment, x, [&](const Where& w, Int n, const T*) {
       Growing<T> out = {rows_of<T>(p_.out, p_, w.b, w.h, p_.norm == RAW), nullptr, p_.V, 0};
       read(p_.q, w, x, n, p_.D, nullptr, x.q, d_row_);
-      multiply<T>(n, p_.V, {x.out, v_row_, {}, nullptr, {p_.D, x.q, d_row_, 1, total, v_row_}});
+      multiply<T>(n, p_.V, {.c = x.out, .c_row = v_row_, .plain = {p_.D, x.q, d_row_, 1, total, v_row_}});
       for (Int i = 0; i < n; ++i) {
         Int t = x.tokens[i];
         T scale = times, final = 1;
@@ -187,7 +186,8 @@ class OneState {
 
   // g = dnum and dden of a block
   void read_gradient(const Where& w, Int head, Int n, Scratch& x) {
-    gather(rows_of<T>(p_.dout, p_, w.b, w.h, p_.norm == RAW), x.tokens, n, p_.V, static_cast<const T*>(nullptr), x.g, v_row_);
+    gather(rows_of<T>(p_.dout, p_, w.b, w.h, p_.norm == RAW), x.tokens, n, p_.V, static_cast<const T*>(nullptr), x.g,
+           v_row_);
     T top = largest(head), times = orders();
     for (Int i = 0; i < n; ++i) {
       T scale = times;
@@ -198,7 +198,8 @@ class OneState {
         T den = *at<T>(p_.den, w.b, x.tokens[i], w.h), divisor = den;
         T least = p_.norm == MAX ? std::exp(-top) : T(0);
         if (p_.norm == MAX) divisor = std::fmax(std::fabs(den), least);
-        gather(rows_of<T>(p_.out, p_, w.b, w.h, p_.norm == RAW), x.tokens + i, 1, p_.V, static_cast<const T*>(nullptr), x.part, 0);
+        gather(rows_of<T>(p_.out, p_, w.b, w.h, p_.norm == RAW), x.tokens + i, 1, p_.V, static_cast<const T*>(nullptr),
+               x.part, 0);
         scale = times / divisor;
         x.dden[i] = -dot(g, x.part, p_.V) * scale;
         if (p_.norm == MAX) x.dden[i] = std::fabs(den) > least ? (den < 0 ? -x.dden[i] : x.dden[i]) : T(0);
@@ -217,16 +218,16 @@ class OneState {
       read(p_.k, w, x, n, p_.D, scale, x.k, d_row_);
       read(p_.v, w, x, n, p_.V, nullptr, x.v, v_row_);
       read_gradient(w, head, n, x);
-      multiply<T>(n, p_.D, {x.out, d_row_, {}, nullptr, {p_.V, x.g, v_row_, 1, columns, d_row_}});
+      multiply<T>(n, p_.D, {.c = x.out, .c_row = d_row_, .plain = {p_.V, x.g, v_row_, 1, columns, d_row_}});
       add_sums(n, x.dden, sums_of(total), x.out);
       put(p_.dq, w, n, p_.D, nullptr, x.out, d_row_, x);
-      multiply<T>(n, p_.D, {x.out, d_row_, {}, nullptr, {p_.V, x.v, v_row_, 1, dcolumns, d_row_}});
+      multiply<T>(n, p_.D, {.c = x.out, .c_row = d_row_, .plain = {p_.V, x.v, v_row_, 1, dcolumns, d_row_}});
       add_sums(n, nullptr, sums_of(dtotal), x.out);
       if (p_.dlog_gain.data)
         for (Int i = 0; i < n; ++i)
           *at<T>(p_.dlog_gain, w.b, x.tokens[i], w.h) = dot(x.k + i * d_row_, x.out + i * d_row_, p_.D);
       put(p_.dk, w, n, p_.D, scale, x.out, d_row_, x);
-      multiply<T>(n, p_.V, {x.out, v_row_, {}, nullptr, {p_.D, x.k, d_row_, 1, dtotal, v_row_}});
+      multiply<T>(n, p_.V, {.c = x.out, .c_row = v_row_, .plain = {p_.D, x.k, d_row_, 1, dtotal, v_row_}});
       put(p_.dv, w, n, p_.V, nullptr, x.out, v_row_, x);
     });
   }
