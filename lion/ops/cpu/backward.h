@@ -37,7 +37,6 @@ template <class T>
 class Backward {
  public:
   using Scratch = BackwardScratch<T>;
-  static constexpr bool backward = true;
 
   explicit Backward(const Head<T>& head) : head_(head), p_(head.p) {
     with_den_ = p_.norm != NONE;

@@ -30,7 +30,6 @@ template <class T>
 class Forward {
  public:
   using Scratch = ForwardScratch<T>;
-  static constexpr bool backward = false;
 
   explicit Forward(const Head<T>& head) : head_(head), p_(head.p) {
     with_den_ = p_.norm != NONE;
