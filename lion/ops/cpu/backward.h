@@ -38,8 +38,7 @@ class Backward {
  public:
   using Scratch = BackwardScratch<T>;
 
-  explicit Backward(const Head<T>& head) : head_(head), p_(head.p) {
-    with_den_ = p_.norm != NONE;
+  explicit Backward(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
     with_costs_ = p_.dlog_decay.data;
     D_ = p_.D, V_ = p_.V, d_row_ = leading<T>(D_), v_row_ = leading<T>(V_);
     // [V, D] and the sums [D] twice, and X as [D, V]
@@ -247,28 +246,14 @@ class Backward {
     gather(rows_of<T>(p_.k, p_, head_.b, head_.h), tokens, n, D_, keys, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), tokens, n, V_, unscaled, x.v, x.v_row);
     gather(rows_of<T>(p_.dout, p_, head_.b, head_.h, p_.norm == RAW), tokens, n, V_, unscaled, x.g, x.v_row);
-    HeadRows outs = rows_of<T>(p_.out, p_, head_.b, head_.h, p_.norm == RAW);
     for (Int i = 0; i < n; ++i) {
       Int t = tokens[i];
+      T* g = x.g + i * x.v_row;
       T& kept = dden_[t - head_.sequence.start];
-      T scale = 1;
-      if (p_.norm == NONE) kept = 0;
-      if (p_.norm == NONE && p_.log_gain.data) scale = std::exp(head_.log_scale(t));
-      if (p_.norm == RAW) kept = *at<T>(p_.dden, head_.b, t, head_.h);
-      if (p_.norm == SUM || p_.norm == MAX) {
-        T den = *at<T>(p_.den, head_.b, t, head_.h), divisor = den;
-        T least = p_.norm == MAX ? std::exp(-head_.log_scale(t)) : T(0);
-        if (p_.norm == MAX) divisor = std::fmax(std::fabs(den), least);
-        scale = 1 / divisor;
-        if (first) {
-          gather(outs, &t, 1, V_, unscaled, x.part, 0);
-          kept = -dot(x.g + i * x.v_row, x.part, V_) * scale;
-          if (p_.norm == MAX) kept = std::fabs(den) > least ? (den < 0 ? -kept : kept) : T(0);
-        }
-      }
+      if (first) kept = division_.den_grad(t, head_.log_scale(t), g, x.part);
       x.dden[i] = kept;
-      if (scale != 1)
-        for (Int j = 0; j < V_; j += W<T>) store(x.g + i * x.v_row + j, load(x.g + i * x.v_row + j) * scale);
+      T scale = division_.num_factor(t, head_.log_scale(t));
+      if (scale != 1) scale_rows(g, 0, 1, V_, &scale);
     }
   }
 
@@ -382,7 +367,7 @@ class Backward {
       for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, to.dk.data + i * to.dk.row, D_);
     if (visit.leave && on) {
       scale_rows(x.k, x.d_row, n, D_, x.leave);
-      if (with_den_)
+      if (division_.with_den())
         add_columns(x.k, x.d_row, n, D_, static_cast<const T*>(nullptr), going.cross, side.u_sum, side.lost_u_sum);
       multiply<T>(V_, D_,
                   {.c = side.u,
@@ -395,7 +380,7 @@ class Backward {
     }
     if (visit.leave && back) {
       scale_rows(x.q, x.d_row, n, D_, x.leave_back);
-      if (with_den_) add_columns<T>(x.q, x.d_row, n, D_, x.dden, coming.cross, side.x_sum, side.lost_x_sum);
+      if (division_.with_den()) add_columns<T>(x.q, x.d_row, n, D_, x.dden, coming.cross, side.x_sum, side.lost_x_sum);
       multiply<T>(D_, V_,
                   {.c = side.x_rows,
                    .c_row = v_row_,
@@ -480,7 +465,8 @@ class Backward {
 
   const Head<T>& head_;
   const Problem& p_;
-  bool with_den_, with_costs_, in_place_;
+  Division<T> division_;
+  bool with_costs_, in_place_;
   Int D_, V_, d_row_, v_row_, state_size_, side_size_;
   Side sides_[2];
   T* dden_;  // [tokens]

@@ -1,6 +1,7 @@
 // What the forward and the backward pass do alike with a chunk.
 #pragma once
 
+#include "division.h"
 #include "head.h"
 
 namespace lion {
@@ -85,14 +86,15 @@ struct SelfWeight {
   }
 };
 
-// sums [columns] = keep sums + the sum of n rows, each times its weight (null: 1)
+// sums [columns] = keep sums + the sum of n rows, each times its weight (null: 1); `lost` as in Sum
 template <class T>
 inline void add_columns(const T* rows, Int row, Int n, Int columns, const T* weights, Factor<T> keep, T* sums,
                         T* lost) {
   for (Int j = 0; j < columns; j += W<T>) {
     Vec<T> total = {};
     for (Int i = 0; i < n; ++i) total += load(rows + i * row + j) * (weights ? weights[i] : T(1));
-    store(sums + j, add_exactly(load(sums + j), keep, total, lost + j));
+    Vec<T> old = load(sums + j);
+    store(sums + j, lost ? add_exactly(old, keep, total, lost + j) : keep(old) + total);
   }
 }
 

@@ -31,8 +31,7 @@ class Forward {
  public:
   using Scratch = ForwardScratch<T>;
 
-  explicit Forward(const Head<T>& head) : head_(head), p_(head.p) {
-    with_den_ = p_.norm != NONE;
+  explicit Forward(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
     Int matrix = p_.D * leading<T>(p_.V);
     state_size_ = matrix + round_up(p_.D, W<T>);
     T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(4 * state_size_) * sizeof(T)));
@@ -103,7 +102,7 @@ class Forward {
       if (x.tokens.keys)
         for (Int i = 0; i < n; ++i) x.leave[i] *= x.tokens.keys[i];
       gather(keys, x.tokens.tokens, n, D, x.leave, x.k, x.d_row);
-      if (with_den_)
+      if (division_.with_den())
         add_columns(x.k, x.d_row, n, D, static_cast<const T*>(nullptr), crossing.cross, side.sum, side.lost_sum);
       multiply<T>(D, V,
                   {.c = side.state,
@@ -152,7 +151,7 @@ class Forward {
         score(first, m, n, tokens, rows, x);
       else
         std::fill(x.den, x.den + m, T(0));
-      if (visit.enter && with_den_)
+      if (visit.enter && division_.with_den())
         for (Int i = 0; i < m; ++i) x.den[i] += x.arrive[first + i] * dot(rows.data + i * rows.row, side->sum, p_.D);
       divide(visit, m, tokens + first, x);
       Product<T> entering = {
@@ -207,26 +206,17 @@ class Forward {
     for (Int i = 0; i < n; ++i) {
       Int t = tokens[i];
       x.last[i] = 1;
-      if (with_den_) {
-        T* kept = at<T>(p_.den, head_.b, t, head_.h);
-        T den = visit.first ? x.den[i] : *kept + x.den[i];
-        *kept = den;
-        if (!visit.last) continue;
-        T divisor = 1;
-        if (p_.norm == SUM) divisor = den;
-        if (p_.norm == MAX) divisor = std::fmax(std::fabs(den), std::exp(-head_.log_scale(t)));
-        x.last[i] = 1 / divisor;
-      } else if (visit.last && p_.log_gain.data) {
-        x.last[i] = std::exp(head_.log_scale(t));
-      }
-      if (visit.last && p_.norm == RAW && p_.log_gain.data)
-        *at<T>(p_.log_scale, head_.b, t, head_.h) = head_.log_scale(t);
+      if (!visit.first && division_.with_den()) x.den[i] += *at<T>(p_.den, head_.b, t, head_.h);
+      if (visit.last)
+        x.last[i] = division_.complete(t, x.den[i], head_.log_scale(t));
+      else if (division_.with_den())
+        *at<T>(p_.den, head_.b, t, head_.h) = x.den[i];
     }
   }
 
   const Head<T>& head_;
   const Problem& p_;
-  bool with_den_;
+  Division<T> division_;
   Int state_size_;
   Side sides_[2];
   Growing<T> out_;

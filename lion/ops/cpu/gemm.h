@@ -75,8 +75,8 @@ class Ahead {
 // C [M, N] = keep C + row * (A1 B1) + A2 B2. N is rounded up to whole vectors: B and C have room for that.
 template <class T>
 struct Sum {
-  T* c;
-  Int c_row;
+  T* c = nullptr;
+  Int c_row = 0;
   Product<T> scaled = {};  // its rows are multiplied by `row`
   const T* row = nullptr;
   Product<T> plain = {};

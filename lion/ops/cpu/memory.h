@@ -1,6 +1,7 @@
 // Scratch memory, and rows of tensors in and out of it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <new>
@@ -130,6 +131,17 @@ inline void gather(const HeadRows& from, const Int* tokens, Int n, Int columns, 
   }
 }
 
+// The rows of some tokens = from [n, columns]
+template <class T>
+inline void scatter(const T* from, Int from_row, const Int* tokens, Int n, Int columns, const HeadRows& to) {
+  for (Int i = 0; i < n; ++i, from += from_row) {
+    if (to.half)
+      for (Int j = 0; j < columns; ++j) to.row<std::uint16_t>(tokens[i])[j] = narrow(static_cast<float>(from[j]));
+    else
+      std::copy(from, from + columns, to.row<T>(tokens[i]));
+  }
+}
+
 template <class T>
 inline void scale_rows(T* x, Int row, Int n, Int columns, const T* scale) {
   for (Int i = 0; i < n; ++i, x += row) {
@@ -164,10 +176,7 @@ struct Growing {
       for (Int j = 0; j < whole; j += W<T>) store(sums + j, (load(sums + j) + load(x + j) * scale) * final);
       for (Int j = whole; j < columns; ++j) sums[j] = (sums[j] + x[j] * scale) * final;
     }
-    if (last && own) {
-      std::uint16_t* to = out.row<std::uint16_t>(token);
-      for (Int j = 0; j < columns; ++j) to[j] = narrow(static_cast<float>(sums[j]));
-    }
+    if (last && own) scatter(sums, 0, &token, 1, columns, out);
   }
 };
 

@@ -132,7 +132,7 @@ def _backward(
     )
     dout = _readable(dout)
     dden = None if dden is None else dden.to(accumulation_dtype(q))
-    make = torch.empty if mask is None else torch.zeros
+    make = q.new_empty if mask is None else q.new_zeros
     B, T, H, D = q.shape
     dq, dk, dv = (make(x.shape, dtype=x.dtype) for x in (q, k, v))
     per_token = {
