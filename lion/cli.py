@@ -68,6 +68,18 @@ def _bench(commands) -> None:
     op.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
     op.add_argument("--json", type=Path, default=Path("runs/bench/op.json"), help="where to write the numbers")
     op.set_defaults(run=_bench_op)
+    kernel = what.add_parser("kernel", help="the compiled kernels: threads, length, kinds of decay, cost of a call")
+    kernel.add_argument("--rounds", type=int, default=7, help="the best of so many rounds (7)")
+    kernel.add_argument("--json", type=Path, default=Path("runs/bench/kernel.json"), help="where to write the numbers")
+    kernel.set_defaults(run=_bench_kernel)
+
+
+def _bench_kernel(args: argparse.Namespace) -> None:
+    from lion.bench import kernel
+
+    if args.rounds < 1:
+        raise ValueError(f"--rounds is {args.rounds}; expected at least 1.")
+    kernel.run(args.rounds, args.json)
 
 
 def _bench_op(args: argparse.Namespace) -> None:

@@ -15,19 +15,20 @@ def interleaved(
 ) -> tuple[dict[str, float], int]:
     """The best time of each piece of work in seconds, and how many tries each had.
 
-    One run each to warm up, then rounds of all in turn, so that a noisy neighbour disturbs all alike and
-    all have the same number of tries: `rounds`, or as many as the slowest can have in `patience` seconds.
+    One run each to warm up, then rounds of all in turn, so that a noisy neighbour disturbs all alike and all
+    have the same number of tries: `rounds`, or as many as the slowest can have in `patience` seconds, but 3.
+    Every other round goes backwards: what the one before left in caches and memory helps or hurts all alike.
     """
     warm = {}
     for name, work in works.items():
         warm[name] = seconds(work)
         tick()
-    fair = max(1, min(rounds, int(patience / max(warm.values(), default=1.0))))
+    fair = min(rounds, max(3, int(patience / max(warm.values(), default=1.0))))
     best = dict.fromkeys(works, float("inf"))
     for turn in range(rounds):
-        for name, work in works.items():
+        for name in list(works)[:: -1 if turn % 2 else 1]:
             if turn < fair:
-                best[name] = min(best[name], seconds(work))
+                best[name] = min(best[name], seconds(works[name]))
             tick()
     return best, fair
 

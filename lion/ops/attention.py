@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lion.ops.call import Call
 from lion.ops.checks import check, check_values
-from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, choose, why_not_compiled
+from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
 
 log = logging.getLogger("lion")
 
@@ -61,16 +61,17 @@ def attention(
     Returns:
         [B, T, H, V] in the dtype of v. Sums and exponents are kept in float32 at least.
     """
-    q, k, v = _as_autocast(q, k, v)
+    casts = _autocasts(q)
+    if casts:
+        q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     call = Call(q, k, v, log_decay, log_gain, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    choice = choose(form, backend, call)
+    wanted = Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size)
+    choice = choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)
     if not BACKENDS[choice.backend].checks_values:
         check_values(log_decay, log_gain, mask)
-    if not torch.compiler.is_compiling():
-        _log_choice(choice.form, choice.backend, choice.decay)  # once
     kernel = KERNELS[choice.backend, choice.form, choice.decay]
-    if not _autocasts(q.device.type):
+    if not casts:
         return kernel(call)
     with torch.autocast(q.device.type, enabled=False):
         return kernel(call)
@@ -95,11 +96,20 @@ def explain(
     chunk_size: int | None = None,
 ) -> Choice:
     """Which kernel `lion.attention` would run for the same arguments, and why. Runs nothing."""
-    q, k, v = _as_autocast(q, k, v)
+    if _autocasts(q):
+        q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     call = Call(q, k, v, log_decay, log_gain, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     check_values(log_decay, log_gain, mask)
-    return choose(form, backend, call)
+    return choose(Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size))
+
+
+@functools.lru_cache(maxsize=1024)
+def _chosen(wanted: Wanted) -> Choice:
+    """Chosen once, since that takes longer than a small call's work."""
+    choice = choose(wanted)
+    _log_choice(choice.form, choice.backend, choice.decay)
+    return choice
 
 
 @functools.cache
@@ -109,17 +119,15 @@ def _log_choice(form: str, backend: str, decay: str) -> None:
         log.warning("lion runs on plain torch, without its compiled CPU kernels: %s", why)
 
 
-def _autocasts(kind: str) -> bool:
+def _autocasts(q: Tensor) -> bool:
+    if not isinstance(q, Tensor):
+        return False  # to be refused
+    kind = q.device.type
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _as_autocast(*tensors: Tensor) -> list[Tensor]:
-    """Under autocast, the dtype that torch's own attention would take."""
-    if not isinstance(tensors[0], Tensor):
-        return list(tensors)  # to be refused
-    kind = tensors[0].device.type
-    if _autocasts(kind):
-        dtype = torch.get_autocast_dtype(kind)
-        castable = (torch.float32, torch.bfloat16, torch.float16)
-        return [x.to(dtype) if isinstance(x, Tensor) and x.dtype in castable else x for x in tensors]
-    return list(tensors)
+    """The dtype that torch's own attention would take."""
+    dtype = torch.get_autocast_dtype(tensors[0].device.type)
+    castable = (torch.float32, torch.bfloat16, torch.float16)
+    return [x.to(dtype) if isinstance(x, Tensor) and x.dtype in castable else x for x in tensors]

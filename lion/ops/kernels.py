@@ -82,17 +82,29 @@ class Choice(NamedTuple):
         return f"{self.form} on {self.backend} ({DECAYS[self.decay]}): {self.why}"
 
 
-def choose(form: str, backend: str, call: Call) -> Choice:
+class Wanted(NamedTuple):
+    """What the choice of a kernel depends on."""
+
+    form: str
+    backend: str
+    device: torch.device
+    dtype: torch.dtype
+    decay: str
+    length: int
+    chunk_size: int | None
+
+
+def choose(wanted: Wanted) -> Choice:
     """The kernel for a call; what is asked for by name is used, or refused with what would work."""
+    form, backend, kind = wanted.form, wanted.backend, wanted.decay
+    where = wanted.device, wanted.dtype
     if form != "auto":
         one_of("form", form, ("auto", *FORMS))
     if backend != "auto":
         one_of("backend", backend, ("auto", *BACKENDS))
-    if call.chunk_size is not None and form not in ("auto", *CHUNKED):
+    if wanted.chunk_size is not None and form not in ("auto", *CHUNKED):
         chunked = " and ".join(map(repr, CHUNKED))
         raise ValueError(f"chunk_size is for the forms {chunked}, and form is {form!r}: leave one of the two out.")
-    where = call.q.device, call.q.dtype
-    kind = call.decay
     for name in _auto_backends() if backend == "auto" else (backend,):
         reason = BACKENDS[name].missing(*where)
         if reason and backend == "auto":
@@ -100,7 +112,7 @@ def choose(form: str, backend: str, call: Call) -> Choice:
         if reason:
             works = ", ".join(map(repr, usable_backends(*where)))
             raise ValueError(f"backend {name!r} cannot run this: {reason}. What works here: {works}.")
-        candidates = {form: "the form was asked for"} if form != "auto" else _by_length(name, call)
+        candidates = {form: "the form was asked for"} if form != "auto" else _by_length(name, wanted)
         for candidate, why in candidates.items():
             if (name, candidate, kind) in KERNELS:
                 return Choice(candidate, name, kind, why)
@@ -118,14 +130,13 @@ def usable_backends(device: torch.device, dtype: torch.dtype = torch.float32) ->
     return [name for name, backend in BACKENDS.items() if backend.missing(device, dtype) is None]
 
 
-def _by_length(backend: str, call: Call) -> dict[str, str]:
+def _by_length(backend: str, wanted: Wanted) -> dict[str, str]:
     """The exact forms to try, the fastest first, and why."""
     linear = "linear in the number of tokens"
-    if call.chunk_size is not None:
+    if wanted.chunk_size is not None:
         return dict.fromkeys(["scan", "chunk"], "chunk_size asks for chunks")
     if torch.compiler.is_exporting():
         return dict.fromkeys(["scan", "full"], "an exported graph is to serve every length")
-    length = call.q.shape[1]
-    if backend == "torch" and call.decay != "none" and length <= SHORT:
-        return {"full": f"{length} tokens are few enough for one dense block", "scan": linear}
+    if backend == "torch" and wanted.decay != "none" and wanted.length <= SHORT:
+        return {"full": f"{wanted.length} tokens are few enough for one dense block", "scan": linear}
     return dict.fromkeys(["scan", "full"], linear)

@@ -36,9 +36,9 @@ def test_interleaved_gives_all_the_same_number_of_tries():
         time.sleep(pause)
 
     works = {"quick": lambda: work("quick", 0.001), "slow": lambda: work("slow", 0.05)}
-    best, rounds = interleaved(works, rounds=4, patience=0.14)
-    assert rounds == 2  # as many as the slow one can have
-    assert calls == {"quick": 3, "slow": 3}  # one to warm up
+    best, rounds = interleaved(works, rounds=8, patience=0.24)
+    assert rounds == 4  # as many as the slow one can have
+    assert calls == {"quick": 5, "slow": 5}  # one to warm up
     assert 0.001 <= best["quick"] < best["slow"]
 
 

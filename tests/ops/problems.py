@@ -5,6 +5,7 @@ import itertools
 import torch
 from torch import Tensor
 
+from lion.ops import attention
 from lion.ops.kernels import KERNELS
 
 DECAYS = ("none", "fixed", "fixed diagonal", "per token", "diagonal")
@@ -86,3 +87,9 @@ def assert_same(got: dict[str, Tensor], want: dict[str, Tensor], tolerance: floa
         error = (got[name] - reference).abs().max().item() if reference.numel() else 0.0
         # Where all of a gradient is rounding (of masked rows, say) there is nothing to be relative to.
         assert error <= tolerance * max(size, 1e-3), f"{name} differs by {error:.2e} of {size:.2e}: {context}"
+
+
+def forget_choices():
+    """As in a fresh process: which kernels were chosen, and what was logged of it."""
+    attention._chosen.cache_clear()
+    attention._log_choice.cache_clear()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import lion
-from lion.ops import attention as module
 from lion.ops.kernels import FORMS, SHORT
+from tests.ops.problems import forget_choices
 
 
 def inputs(T, **changes):
@@ -52,7 +52,7 @@ def test_explain_says_it_in_a_sentence():
 
 
 def test_a_choice_is_logged_once(caplog):
-    module._log_choice.cache_clear()
+    forget_choices()
     with caplog.at_level(logging.INFO, logger="lion"):
         for _ in range(3):
             lion.attention(**inputs(7))

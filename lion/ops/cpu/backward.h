@@ -78,6 +78,7 @@ class Backward {
   }
 
   void start(bool from_right) {
+    if (head_.one_block()) return;
     Side& s = sides_[from_right];
     std::fill(s.u, s.u + side_size_, T(0));
   }

@@ -51,6 +51,7 @@ class Forward {
   }
 
   void start(bool from_right) {
+    if (head_.one_block()) return;
     Side& s = sides_[from_right];
     std::fill(s.state, s.state + 2 * state_size_, T(0));
   }

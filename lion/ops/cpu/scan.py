@@ -17,7 +17,7 @@ ARGUMENTS = (
     "Tensor? mask, Tensor? cu_seqlens, Tensor? orders, int norm, int direction, int chunk_size"
 )
 library = torch.library.Library("lion", "FRAGMENT")
-library.define(f"cpu_scan({ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
+library.define(f"cpu_scan({ARGUMENTS}) -> (Tensor, Tensor)")
 library.define(
     f"cpu_scan_backward(Tensor dout, Tensor? dden, Tensor out, Tensor den, {ARGUMENTS}, bool[] wanted) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
@@ -39,11 +39,12 @@ def attention(call: Call) -> Tensor:
     if call.norm != "unmasked":
         return _scan(*tensors, *tokens, NORMS[call.norm], *how)[0]
     # Divided by what the sum would be without decays: two calls, each at a scale of its own.
-    num, _, scale = _scan(*tensors, *tokens, RAW, *how)
-    _, den, den_scale = _scan(call.q, call.k, call.v[..., :0], None, call.log_gain, None, *tokens, RAW, *how)
-    den = den.unsqueeze(-1)
+    num, scales = _scan(*tensors, *tokens, RAW, *how)
+    _, den = _scan(call.q, call.k, call.v[..., :0], None, call.log_gain, None, *tokens, RAW, *how)
     if call.log_gain is not None:
-        num = num * (scale - den_scale).exp().unsqueeze(-1)
+        den, scale = den
+        num = num * (scales[1] - scale).detach().exp().unsqueeze(-1)
+    den = den.unsqueeze(-1)
     if call.mask is None:
         return (num / den).to(call.q.dtype)
     real = call.mask[:, :, None, None]
@@ -96,31 +97,51 @@ def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders,
 
 
 def _outputs(q, v, log_gain, norm, *, empty):
-    """out, den and the log scale of both, the last two empty where they do not exist."""
+    """out, and den: [0] if it does not exist; with gates and the norm RAW [2, ...], the second its log scale."""
     B, T, H, _ = q.shape
     wide = accumulation_dtype(q)
-    den = empty((B, T, H) if norm != NONE else (0,), dtype=wide)
-    scale = empty((B, T, H) if norm == RAW and log_gain is not None else (0,), dtype=wide)
-    return empty((B, T, H, v.shape[-1]), dtype=wide if norm == RAW else q.dtype), den, scale
+    size = (0,) if norm == NONE else (2, B, T, H) if norm == RAW and log_gain is not None else (B, T, H)
+    return empty((B, T, H, v.shape[-1]), dtype=wide if norm == RAW else q.dtype), empty(size, dtype=wide)
 
 
-def _forward(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
-    fields, keep = _fields(
-        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
-    )
-    # The kernel writes the rows of real tokens.
-    out, den, scale = _outputs(q, v, log_gain, norm, empty=q.new_empty if mask is None else q.new_zeros)
-    fields += rows(out)
-    fields += NOT_GIVEN if norm == NONE else rows(den)
-    fields += rows(scale) if scale.dim() > 1 else NOT_GIVEN
-    fields += NO_GRADIENTS
+def _den_rows(den):
+    """Of den and of its log scale."""
+    if den.dim() == 4:
+        return *rows(den[0]), *rows(den[1])
+    return *(rows(den) if den.dim() == 3 else NOT_GIVEN), *NOT_GIVEN
+
+
+def _forward(*arguments):
+    fields, tensors, results = _prepare(*arguments)
     try:
         loaded().run(fields, backward=False)
     except BadValues:
+        _, _, _, log_decay, log_gain, _, mask, *_ = arguments
         check_values(log_decay, log_gain, mask)  # says which and where
         raise
-    del keep
-    return out, den, scale
+    del tensors
+    return results
+
+
+def _prepare(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
+    """The fields of a forward call, the tensors they point into, and the results."""
+    fields, tensors = _fields(
+        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
+    )
+    # The kernel writes the rows of real tokens.
+    out, den = _outputs(q, v, log_gain, norm, empty=q.new_empty if mask is None else q.new_zeros)
+    fields += [*rows(out), *_den_rows(den), *NO_GRADIENTS]
+    return fields, tensors, (out, den)
+
+
+def prepared(*arguments):
+    """A forward call of which only the work itself is left to be done. For measuring."""
+    fields, *alive = _prepare(*arguments)
+
+    def run(_alive=alive) -> None:
+        loaded().run(fields, backward=False)
+
+    return run
 
 
 def _backward(
@@ -131,7 +152,8 @@ def _backward(
         q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
     )
     dout = _readable(dout)
-    dden = None if dden is None else dden.to(accumulation_dtype(q))
+    if dden is not None:
+        dden = (dden[0] if dden.dim() == 4 else dden).to(accumulation_dtype(q))
     make = q.new_empty if mask is None else q.new_zeros
     B, T, H, D = q.shape
     dq, dk, dv = (make(x.shape, dtype=x.dtype) for x in (q, k, v))
@@ -144,8 +166,16 @@ def _backward(
         make(shape, dtype=accumulation_dtype(q)) if want else None
         for shape, want in zip(per_token.values(), wanted, strict=True)
     ]
-    fields += [*rows(out), *(rows(den) if den.numel() else NOT_GIVEN), *NOT_GIVEN]
-    fields += [*rows(dout), *rows(dden), *rows(dq), *rows(dk), *rows(dv), *(n for x in dothers for n in rows(x))]
+    fields += [
+        *rows(out),
+        *_den_rows(den),
+        *rows(dout),
+        *rows(dden),
+        *rows(dq),
+        *rows(dk),
+        *rows(dv),
+        *(n for x in dothers for n in rows(x)),
+    ]
     loaded().run(fields, backward=True)
     del keep
     given = (log_decay, log_gain, self_weight)
@@ -184,18 +214,20 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *arguments):
         with torch._C._AutoDispatchBelowAutograd():
-            out, den, scale = scan_op(*arguments)
+            out, den = scan_op(*arguments)
         ctx.save_for_backward(*arguments[:9], out, den)
         ctx.options = arguments[9:]
-        ctx.mark_non_differentiable(scale)
-        return out, den, scale
+        ctx.set_materialize_grads(False)
+        return out, den
 
     @staticmethod
-    def backward(ctx, dout, dden, _):
+    def backward(ctx, dout, dden):
         *tensors, out, den = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[3:6])
-        raw = ctx.options[0] == RAW
-        grads = scan_backward_op(dout, dden if raw else None, out, den, *tensors, *ctx.options, wanted)
+        dout = torch.zeros_like(out) if dout is None else dout
+        if ctx.options[0] == RAW:
+            dden = torch.zeros_like(den) if dden is None else dden
+        grads = scan_backward_op(dout, dden, out, den, *tensors, *ctx.options, wanted)
         others = (grad if want else None for grad, want in zip(grads[3:], wanted, strict=True))
         return *grads[:3], *others, None, None, None, None, None, None
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import lion
-from lion.ops import attention as module
 from lion.ops.cpu import build, library
+from tests.ops.problems import forget_choices
 from tests.test_cli import main
 
 try:
@@ -102,12 +102,12 @@ def test_a_broken_library_is_a_reason_too(tmp_path, monkeypatch):
 
 def test_without_kernels_all_runs_on_torch_and_says_so_once(monkeypatch, caplog, capsys):
     monkeypatch.setattr(library, "LIBRARY", "there was no compiler")
-    module._log_choice.cache_clear()
+    forget_choices()
     q = torch.rand(1, 7, 2, 4)
     with caplog.at_level(logging.WARNING, logger="lion"):
         for _ in range(2):
             lion.attention(q, q, q)
-    module._log_choice.cache_clear()
+    forget_choices()
     assert [record.message for record in caplog.records] == [
         "lion runs on plain torch, without its compiled CPU kernels: there was no compiler"
     ]
