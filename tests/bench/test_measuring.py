@@ -1,10 +1,11 @@
 """The measuring itself."""
 
+import json
 import time
 
 import torch
 
-from lion.bench import memory
+from lion.bench import kernel, memory
 from lion.bench.memory import peak_memory
 from lion.bench.op import growth
 from lion.bench.timing import interleaved
@@ -48,3 +49,16 @@ def test_growth_is_the_slope_in_a_log_log_plot():
     ((name, first, last, power),) = growth(records)
     assert (name, first, last) == ("a", 100, 400)
     assert abs(power - 1.5) < 1e-12
+
+
+def test_bench_kernel_prints_what_it_measured(monkeypatch, capsys, tmp_path):
+    for name, shapes in {"THREADED": ("1,1,64,8",), "LENGTHS": ("1,1,64,8",), "DECAYED": ("1,2,64,8",)}.items():
+        monkeypatch.setattr(kernel, name, shapes)
+    threads = torch.get_num_threads()
+    kernel.run(rounds=1, json_path=tmp_path / "kernel.json")
+    printed = capsys.readouterr().out
+    assert "ns per token" in printed
+    assert "more than the work itself" in printed
+    found = json.loads((tmp_path / "kernel.json").read_text())["seconds"]
+    assert all(seconds > 0 for times in found.values() for seconds in times.values())
+    assert torch.get_num_threads() == threads
