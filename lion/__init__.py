@@ -1,22 +1,33 @@
 """Bidirectional linear attention: train like a Transformer, run like an RNN, with the same outputs."""
 
+import importlib
 from typing import TYPE_CHECKING
 
 from lion._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from lion.nn.layers import LionAttention as LionAttention
+    from lion.nn.layers import set_form as set_form
+    from lion.nn.variants import VARIANTS as VARIANTS
     from lion.ops.attention import attention as attention
     from lion.ops.attention import explain as explain
+    from lion.ops.streaming import attention_step as attention_step
 
-__all__ = ["__version__", "attention", "explain"]
+HOME = {  # of every name
+    "attention": "lion.ops.attention",
+    "attention_step": "lion.ops.streaming",
+    "explain": "lion.ops.attention",
+    "LionAttention": "lion.nn.layers",
+    "set_form": "lion.nn.layers",
+    "VARIANTS": "lion.nn.variants",
+}
+__all__ = ["VARIANTS", "LionAttention", "__version__", "attention", "attention_step", "explain", "set_form"]
 
 
 def __getattr__(name: str):
     """Import torch only when something of it is used: `lion --help` need not wait for it."""
-    if name in ("attention", "explain"):
-        from lion.ops import attention as module
-
-        globals()[name] = getattr(module, name)  # from now on without this detour
+    if name in HOME:
+        globals()[name] = getattr(importlib.import_module(HOME[name]), name)  # from now on without this detour
         return globals()[name]
     raise AttributeError(f"module 'lion' has no attribute {name!r}")
 

@@ -42,7 +42,9 @@ def attention(
         log_decay: logs of the decays, <= 0 (-inf is a reset). The rank says which kind:
             None, [H] fixed, [H, D] fixed per channel, [B, T, H] per token, [B, T, H, D] per token and channel.
         log_gain: [B, T, H], log of an input gate on the keys; any size, it is handled in log space.
-        beta: the delta rule's step size; not available yet.
+        beta: [B, T, H], 0 to 2: the delta rule. A token first takes back the part beta of what the state holds under
+            its key, then adds beta k v^T. Wants norm="none", decays of one per head or none, no gates, and keys of
+            length 1 to be stable.
         self_weight: m_ii, by default 1. A number, or a tensor of one of the ranks of `log_decay`.
         norm: "sum" divides by the row sum of P, "max" by max(|row sum|, 1), "none" by nothing, and
             "unmasked" by the row sum without decays.
@@ -65,11 +67,11 @@ def attention(
     if casts:
         q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    call = Call(q, k, v, log_decay, log_gain, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
+    call = Call(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     wanted = Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size)
     choice = choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)
     if not BACKENDS[choice.backend].checks_values:
-        check_values(log_decay, log_gain, mask)
+        check_values(log_decay, log_gain, beta, mask)
     kernel = KERNELS[choice.backend, choice.form, choice.decay]
     if not casts:
         return kernel(call)
@@ -99,8 +101,8 @@ def explain(
     if _autocasts(q):
         q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    call = Call(q, k, v, log_decay, log_gain, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    check_values(log_decay, log_gain, mask)
+    call = Call(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
+    check_values(log_decay, log_gain, beta, mask)
     return choose(Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size))
 
 

@@ -14,6 +14,7 @@ class Call(NamedTuple):
     v: Tensor
     log_decay: Tensor | None
     log_gain: Tensor | None
+    beta: Tensor | None
     self_weight: Tensor | float | None
     norm: str
     direction: str
@@ -25,9 +26,13 @@ class Call(NamedTuple):
     @property
     def decay(self) -> str:
         """The kind of decay: a key of `kernels.DECAYS`."""
+        if self.beta is not None:
+            return "delta"
         if self.log_decay is None:
             return "none"
-        return "scalar" if self.log_decay.dim() in (1, 3) else "diagonal"
+        if self.log_decay.dim() in (1, 3):
+            return "scalar"
+        return "diagonal" if self.log_gain is None else "gated diagonal"
 
 
 def accumulation_dtype(q: Tensor) -> torch.dtype:

@@ -21,9 +21,7 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
     one_of("norm", norm, NORMS)
     one_of("direction", direction, DIRECTIONS)
     if beta is not None:
-        raise NotImplementedError(
-            "beta asks for the delta rule, which this version of lion does not have: leave beta out, and use log_decay."
-        )
+        _check_beta(beta, q, log_decay, log_gain, norm)
     if mask is not None:
         _tensor("mask", mask, q, "a bool", remedy="True marks a real token: mask.bool()")
         _shape("mask", mask, q.shape[:2], "[B, T]")
@@ -42,12 +40,14 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
         raise ValueError(f"chunk_size is {chunk_size!r}; expected a whole number of tokens, at least 1, or None.")
 
 
-def check_values(log_decay: Tensor | None, log_gain: Tensor | None, mask: Tensor | None) -> None:
+def check_values(log_decay: Tensor | None, log_gain: Tensor | None, beta: Tensor | None, mask: Tensor | None) -> None:
     """The numbers themselves, which kernels may prefer to look at while they read them."""
     if log_decay is not None:
         _check_values("log_decay", log_decay, 0.0, mask, "<= 0, the log of a decay: take its log, or logsigmoid")
     if log_gain is not None:
         _check_values("log_gain", log_gain, LARGEST, mask, "below +inf: clamp it")
+    if beta is not None:
+        _check_values("beta", beta, 2.0, mask, "from 0 to 2: take a sigmoid of it", least=0.0)
 
 
 def one_of(name: str, got: str, known: Collection[str]) -> None:
@@ -98,6 +98,19 @@ def _check_per_token(name: str, x, q: Tensor) -> None:
             f"for one number per head: {name}.squeeze(-1)."
         )
     _shape(name, x, want, PER_TOKEN[x.dim()])
+
+
+def _check_beta(beta, q: Tensor, log_decay: Tensor | None, log_gain: Tensor | None, norm: str) -> None:
+    _tensor("beta", beta, q, "a floating point", remedy="beta.float()")
+    _shape("beta", beta, q.shape[:3], "[B, T, H]")
+    if norm != "none":
+        raise ValueError(f"norm is {norm!r}; expected 'none' with beta: what the delta rule takes back has no row sum.")
+    if log_decay is not None and log_decay.dim() in (2, 4):
+        raise ValueError(
+            f"log_decay has shape {tuple(log_decay.shape)}, one per channel; expected [H] or [B, T, H] with beta."
+        )
+    if log_gain is not None:
+        raise ValueError("log_gain and beta are both given; expected one of them: beta is the delta rule's own gate.")
 
 
 def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
@@ -158,13 +171,16 @@ def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
             )
 
 
-def _check_values(name: str, x: Tensor, most: float, mask: Tensor | None, want: str) -> None:
+def _check_values(
+    name: str, x: Tensor, most: float, mask: Tensor | None, want: str, *, least: float = -torch.inf
+) -> None:
     """What masked tokens hold does not count."""
     if not _can_read(x) or not x.numel():
         return
-    if (x.detach() if x.requires_grad else x).max().item() <= most:  # NaN is not
+    least_found, most_found = (x.detach() if x.requires_grad else x).aminmax()
+    if least_found.item() >= least and most_found.item() <= most:  # NaN is neither
         return
-    fine = x.double() <= most
+    fine = (x.double() <= most) & (x.double() >= least)
     if mask is not None and x.dim() > 2:
         fine = fine | ~mask.reshape(*mask.shape, *[1] * (x.dim() - 2))
     if not fine.all():

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lion.ops import torch_forms, torch_scan
+from lion.ops import torch_delta, torch_forms, torch_scan
 from lion.ops.call import Call
 from lion.ops.checks import one_of
 from lion.ops.cpu import library as cpu
@@ -23,6 +23,8 @@ DECAYS = {
     "none": "no decay",
     "scalar": "one decay per head, fixed or per token",
     "diagonal": "one decay per key channel, fixed or per token",
+    "gated diagonal": "the same, with input gates",
+    "delta": "the delta rule, with one decay per head or none",
 }
 CHUNKED = ("chunk", "scan")  # the forms that chunk_size applies to
 
@@ -57,7 +59,11 @@ TORCH_FORMS: dict[str, Kernel] = {
 KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
     ("cpu", "scan", "none"): cpu_scan.attention,
     ("cpu", "scan", "scalar"): cpu_scan.attention,
-    **{("torch", form, decay): kernel for form, kernel in TORCH_FORMS.items() for decay in DECAYS},
+    ("cpu", "scan", "diagonal"): cpu_scan.attention,
+    **{("torch", form, decay): kernel for form, kernel in TORCH_FORMS.items() for decay in DECAYS if decay != "delta"},
+    ("torch", "full", "delta"): lowered(torch_delta.full),
+    ("torch", "rnn", "delta"): lowered(torch_delta.rnn),
+    ("torch", "scan", "delta"): lowered(torch_delta.scan),
 }
 
 
@@ -137,6 +143,6 @@ def _by_length(backend: str, wanted: Wanted) -> dict[str, str]:
         return dict.fromkeys(["scan", "chunk"], "chunk_size asks for chunks")
     if torch.compiler.is_exporting():
         return dict.fromkeys(["scan", "full"], "an exported graph is to serve every length")
-    if backend == "torch" and wanted.decay != "none" and wanted.length <= SHORT:
+    if backend == "torch" and wanted.decay not in ("none", "delta") and wanted.length <= SHORT:
         return {"full": f"{wanted.length} tokens are few enough for one dense block", "scan": linear}
     return dict.fromkeys(["scan", "full"], linear)

@@ -14,7 +14,8 @@ from lion.ops import gain
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.options import Options
 
-TorchKernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Options], tuple[Tensor, Tensor | None]]
+# (q, k, v, f, b, options) -> (num, den); those of the delta rule also take beta, [B, T, H, 1], in the end
+TorchKernel = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 def lowered(kernel: TorchKernel, undecayed: TorchKernel | None = None) -> Callable[[Call], Tensor]:
@@ -57,6 +58,7 @@ class _Problem(NamedTuple):
     v: Tensor
     log_decay: Tensor | None
     log_gain: Tensor | None
+    beta: Tensor | None
     self_weight: Tensor | float | None
     mask: Tensor | None
 
@@ -64,15 +66,14 @@ class _Problem(NamedTuple):
     def of(call: Call) -> "_Problem":
         q, weight = call.q, call.self_weight
         weight = weight if isinstance(weight, int | float) else _per_token(weight, q)
-        return _Problem(
-            q, call.k, call.v, _per_token(call.log_decay, q), _per_token(call.log_gain, q), weight, call.mask
-        )
+        log_decay, log_gain, beta = (_per_token(x, q) for x in (call.log_decay, call.log_gain, call.beta))
+        return _Problem(q, call.k, call.v, log_decay, log_gain, beta, weight, call.mask)
 
     def without_masked_tokens(self) -> "_Problem":
         """Zero what masked tokens hold (it may be anything, NaN too), and let them be left for free."""
         if self.mask is None:
             return self
-        fills = {"q": 0, "k": 0, "v": 0, "log_decay": 0, "log_gain": -torch.inf, "self_weight": 0}
+        fills = {"q": 0, "k": 0, "v": 0, "log_decay": 0, "log_gain": -torch.inf, "beta": 0, "self_weight": 0}
         given = {name: fill for name, fill in fills.items() if isinstance(getattr(self, name), Tensor)}
         real = self.mask[:, :, None, None]
         return self._replace(**{name: torch.where(real, getattr(self, name), fill) for name, fill in given.items()})
@@ -138,7 +139,7 @@ def _rescale(x: Sums, log_factor: Tensor) -> Sums:
 
 def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> Sums:
     """num and den of one order: lower everything that kernels do not know to what they do."""
-    q, k, v, log_decay, log_gain, self_weight, _ = problem
+    q, k, v, log_decay, log_gain, beta, self_weight, _ = problem
     decays = _decays(problem, walk)
     cost = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if log_decay is None else log_decay
     f, b = _cut_between_sequences(cost, walk.cu_seqlens, q.shape[1])
@@ -150,9 +151,11 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
         k = k * key_factor
         q = q if query_factor is None else q * query_factor
     options = Options(walk.direction, include_self=self_weight is None, with_den=with_den, chunk_size=walk.chunk_size)
-    num, den = (kernels.decayed if decays else kernels.undecayed)(q, k, v, f, b, options)
+    kernel = kernels.decayed if decays else kernels.undecayed
+    num, den = kernel(q, k, v, f, b, options) if beta is None else kernel(q, k, v, f, b, options, beta)
     if self_weight is not None:
         own = (q.to(f.dtype) * self_weight * k.to(f.dtype)).sum(-1, keepdim=True)
+        own = own if beta is None else own * beta
         num = num + own * v.to(f.dtype)
         den = None if den is None else den + own
     return Sums(num, den, log_scale, log_scale)

@@ -17,6 +17,7 @@ def attention(
     log_decay: Tensor | None = None,
     *,
     log_gain: Tensor | None = None,
+    beta: Tensor | None = None,
     self_weight: Tensor | float | None = None,
     norm: str = "sum",
     direction: str = "both",
@@ -43,7 +44,11 @@ def attention(
                     walk = [t for t in order[first:last] if mask is None or mask[batch, t]]
                     at = (batch, torch.tensor(walk, dtype=torch.long), head)
                     token = [x[at] for x in (q, k, v, log_decay, log_gain, self_weight)]
-                    walk_num, walk_den = _one_sequence(*token, norm=norm, direction=direction)
+                    if beta is None:
+                        walk_num, walk_den = _one_sequence(*token, norm=norm, direction=direction)
+                    else:
+                        walk_num = _one_delta(*token, beta=beta[at].double(), direction=direction)
+                        walk_den = walk_num.new_ones(len(walk))
                     num = num.index_add(0, at[1], walk_num)
                     den = den.index_add(0, at[1], walk_den)
             present = torch.ones(T).bool() if mask is None else mask[batch]
@@ -84,3 +89,19 @@ def _one_sequence(q, k, v, log_decay, log_gain, self_weight, *, norm, direction)
     P = torch.einsum("id,ijd,jd->ij", q, m, keys)
     den = (q @ keys.T * reached).sum(1) if norm == "unmasked" else P.sum(1)
     return P @ v, den
+
+
+def _one_delta(q, k, v, log_decay, log_gain, self_weight, *, beta, direction):
+    """num [T, V] of the delta rule: S <- (I - beta k k^T) S + beta k v^T, from either end."""
+    own = beta[:, None] * (q * k).sum(1, keepdim=True) * v
+    num = beta[:, None] * (q * self_weight * k).sum(1, keepdim=True) * v
+    for way in ("forward", "backward") if direction == "both" else (direction,):
+        tokens = range(len(q)) if way == "forward" else reversed(range(len(q)))
+        S = torch.zeros(q.shape[1], v.shape[1]).double()
+        read = {}
+        for i in tokens:
+            S = S - beta[i] * torch.outer(k[i], k[i] @ S) + beta[i] * torch.outer(k[i], v[i])
+            read[i] = q[i] @ S - own[i]
+            S = log_decay[i].exp()[:, None] * S
+        num = num + torch.stack([read[i] for i in range(len(q))]) if read else num
+    return num

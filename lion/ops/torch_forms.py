@@ -54,7 +54,7 @@ def _differentiate(ctx, grad):
 scores_op.register_autograd(_differentiate, setup_context=_save)
 
 
-def _head_first(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+def head_first(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     """[B, H, T, .] in the accumulation dtype, the costs given out to every token."""
     T = q.shape[1]
     f, b = (x.expand(-1, T, -1, -1) if x.shape[1] == 1 else x for x in (f, b))
@@ -67,14 +67,14 @@ def _tokens_first(num: Tensor, den: Tensor, with_den: bool) -> tuple[Tensor, Ten
 
 def full(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
     """The whole T x T matrix at once."""
-    q, k, v, f, b = _head_first(q, k, v, f, b)
+    q, k, v, f, b = head_first(q, k, v, f, b)
     scores = _scores(q, k, f, b, options)
     return _tokens_first(scores @ v, scores.sum(-1, keepdim=True), options.with_den)
 
 
 def chunk(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
     """The paper's Theorem 3.2: rows of blocks, one after the other, no state between them."""
-    q, k, v, f, b = _head_first(q, k, v, f, b)
+    q, k, v, f, b = head_first(q, k, v, f, b)
     T, rows = q.shape[2], options.chunk_size or ROWS
     training = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, f, b))
     blocks = []
@@ -103,7 +103,7 @@ def _row_block(q, k, v, f, b, rows, options):
 
 def rnn(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
     """Two recurrences, token by token: the state a token meets is what arrives from the others."""
-    q, k, v, f, b = _head_first(q, k, v, f, b)
+    q, k, v, f, b = head_first(q, k, v, f, b)
     if options.with_den:
         v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
     out = (q * k).sum(-1, keepdim=True) * v if options.include_self else torch.zeros_like(v)

@@ -37,6 +37,7 @@ template <class T>
 class Backward {
  public:
   using Scratch = BackwardScratch<T>;
+  static constexpr bool all_orders_at_once = true;  // in a short sequence
 
   explicit Backward(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
     with_costs_ = p_.dlog_decay.data;
@@ -84,23 +85,12 @@ class Backward {
   }
 
   void expect(const Visit& visit, Int later, Scratch& x) {
-    x.ahead.clear();
-    if (later && !visit.leave) return;
-    Int c = visit.from_right ? visit.chunk - later : visit.chunk + later;
-    Int m = head_.size_of(c);
-    HeadRows all[] = {rows_of<T>(p_.q, p_, head_.b, head_.h),
-                      rows_of<T>(p_.k, p_, head_.b, head_.h),
-                      rows_of<T>(p_.v, p_, head_.b, head_.h),
-                      rows_of<T>(p_.dout, p_, head_.b, head_.h, p_.norm == RAW),
-                      dq_.out,
-                      dk_.out,
-                      dv_.out,
-                      rows_of<T>(p_.out, p_, head_.b, head_.h, p_.norm == RAW)};
-    for (int j = 0; j < (visit.first ? 8 : 7); ++j)
-      for (Int i = 0; i < m; ++i) {
-        Int t = head_.token(visit.order, head_.first_of(c) + (visit.from_right ? m - 1 - i : i));
-        x.ahead.add(all[j].data + t * all[j].stride, (j < 2 || j == 4 || j == 5 ? p_.D : p_.V) * Int(sizeof(T)));
-      }
+    bool wide = p_.norm == RAW;
+    Touched out = {&p_.out, visit.first ? V_ : 0, wide};
+    expect_rows(
+        head_, visit, later,
+        {{&p_.q, D_}, {&p_.k, D_}, {&p_.v, V_}, {&p_.dout, V_, wide}, {&p_.dq, D_}, {&p_.dk, D_}, {&p_.dv, V_}, out},
+        x.ahead);
   }
 
   void visit(const Visit& visit, Scratch& x) {
@@ -246,16 +236,7 @@ class Backward {
     gather(rows_of<T>(p_.q, p_, head_.b, head_.h), tokens, n, D_, queries, x.q, x.d_row);
     gather(rows_of<T>(p_.k, p_, head_.b, head_.h), tokens, n, D_, keys, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), tokens, n, V_, unscaled, x.v, x.v_row);
-    gather(rows_of<T>(p_.dout, p_, head_.b, head_.h, p_.norm == RAW), tokens, n, V_, unscaled, x.g, x.v_row);
-    for (Int i = 0; i < n; ++i) {
-      Int t = tokens[i];
-      T* g = x.g + i * x.v_row;
-      T& kept = dden_[t - head_.sequence.start];
-      if (first) kept = division_.den_grad(t, head_.log_scale(t), g, x.part);
-      x.dden[i] = kept;
-      T scale = division_.num_factor(t, head_.log_scale(t));
-      if (scale != 1) scale_rows(g, 0, 1, V_, &scale);
-    }
+    read_gradients(head_, division_, first, tokens, n, x.g, x.v_row, x.dden, dden_, x.part);
   }
 
   // What the tokens of a block do to each other. Leaves in `products` scores times their gradients, unmasked.

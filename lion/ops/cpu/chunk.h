@@ -86,6 +86,66 @@ struct SelfWeight {
   }
 };
 
+// What a token adds to its own score.
+template <class T>
+inline T own_score(const Head<T>& head, Int t, const T* q, const T* k) {
+  return head.p.self_weight.data ? SelfWeight<T>::of(head, t)(q, k, head.p.D) : dot(q, k, head.p.D);
+}
+
+// Completes the dens of some tokens; `last` is what the rows of the completed nums are multiplied by.
+template <class T>
+inline void divide(const Head<T>& head, const Division<T>& division, const Visit& visit, const Int* tokens, Int n,
+                   T* den, T* last) {
+  for (Int i = 0; i < n; ++i) {
+    Int t = tokens[i];
+    last[i] = 1;
+    if (!visit.first && division.with_den()) den[i] += *at<T>(head.p.den, head.b, t, head.h);
+    if (visit.last)
+      last[i] = division.complete(t, den[i], head.log_scale(t));
+    else if (division.with_den())
+      *at<T>(head.p.den, head.b, t, head.h) = den[i];
+  }
+}
+
+// g [n, V] = the gradient of the nums, dden [n] of the dens, which are found at the first visit, then kept by token.
+template <class T>
+inline void read_gradients(const Head<T>& head, const Division<T>& division, bool first, const Int* tokens, Int n, T* g,
+                           Int g_row, T* dden, T* kept, T* part) {
+  const Problem& p = head.p;
+  gather<T>(rows_of<T>(p.dout, p, head.b, head.h, p.norm == RAW), tokens, n, p.V, nullptr, g, g_row);
+  for (Int i = 0; i < n; ++i) {
+    Int t = tokens[i];
+    T& own = kept[t - head.sequence.start];
+    if (first) own = division.den_grad(t, head.log_scale(t), g + i * g_row, part);
+    dden[i] = own;
+    T scale = division.num_factor(t, head.log_scale(t));
+    if (scale != 1) scale_rows(g + i * g_row, 0, 1, p.V, &scale);
+  }
+}
+
+// The rows that the visit `later` chunks after this one will touch, to be fetched meanwhile.
+struct Touched {
+  const Rows* rows;
+  Int columns;
+  bool wide = false;  // not in the dtype of q
+};
+
+template <class T>
+inline void expect_rows(const Head<T>& head, const Visit& visit, Int later, std::initializer_list<Touched> touched,
+                        Ahead& ahead) {
+  ahead.clear();
+  if (later && !visit.leave) return;
+  Int c = visit.from_right ? visit.chunk - later : visit.chunk + later;
+  Int m = head.size_of(c);
+  for (const Touched& x : touched) {
+    HeadRows rows = rows_of<T>(*x.rows, head.p, head.b, head.h, x.wide);
+    for (Int i = 0; i < m; ++i) {
+      Int t = head.token(visit.order, head.first_of(c) + (visit.from_right ? m - 1 - i : i));
+      ahead.add(rows.row<char>(t), x.columns * Int(sizeof(T)));
+    }
+  }
+}
+
 // sums [columns] = keep sums + the sum of n rows, each times its weight (null: 1); `lost` as in Sum
 template <class T>
 inline void add_columns(const T* rows, Int row, Int n, Int columns, const T* weights, Factor<T> keep, T* sums,

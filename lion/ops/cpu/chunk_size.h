@@ -9,7 +9,9 @@ namespace lion {
 // A chunk of C tokens costs C^2 D for itself, and C D V for what it has to do with the others. So short chunks do
 // less, until the work on each is too little; and a sequence of up to some 2.5 D tokens is cheaper as one block, all
 // the more if several orders share its scores.
-inline std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t D, std::int64_t V, std::int64_t orders) {
+inline std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t D, std::int64_t V, std::int64_t orders,
+                                 bool diagonal) {
+  if (diagonal) return std::max<std::int64_t>(1, std::min<std::int64_t>(tokens, 32));  // halves well
   std::int64_t width = (D + V + 1) / 2;
   std::int64_t block = std::min<std::int64_t>(320, std::max<std::int64_t>(orders, 1) * 5 * width / 2);
   if (tokens <= std::max<std::int64_t>(block, 32)) return std::max<std::int64_t>(tokens, 1);

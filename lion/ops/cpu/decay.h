@@ -28,36 +28,60 @@ inline Factor<T> factor(T log) {
 
 // The same for decays that differ from token to token, where nothing repeats that could drift: Taylor's series near 0,
 // the usual 2^n times a polynomial elsewhere, both good to a unit or so in the last place and several times as fast.
-inline void to_factors(const float* logs, Int n, Factor<float>* to) {
+inline void exp_parts(Vec<float> x, Vec<float>& grow, Vec<float>& same) {
   using V = Vec<float>;
   typedef std::int32_t Ints __attribute__((vector_size(LION_VECTOR_BYTES)));
-  for (Int i = 0; i < n; i += W<float>) {
-    float piece[W<float>] = {};
-    Int count = std::min(W<float>, n - i);
-    std::copy(logs + i, logs + i + count, piece);
-    V x = load(piece), same, grow;
-    V near = 1.f / 40320 + x * (1.f / 362880);
-    for (float inverse : {1.f / 5040, 1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f}) near = near * x + inverse;
-    near = near * x * x + x;  // expm1
+  V near = 1.f / 40320 + x * (1.f / 362880);
+  for (float inverse : {1.f / 5040, 1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f}) near = near * x + inverse;
+  near = near * x * x + x;  // expm1
 
-    V bounded = x > -87.f ? x : splat(-87.f);
-    V scaled = bounded * 1.44269504f;
-    Ints power = __builtin_convertvector(scaled - 0.5f, Ints);  // rounds to nearest, since it is negative
-    V whole = __builtin_convertvector(power, V);
-    V rest = bounded - whole * 0.693359375f + whole * 2.12194440e-4f;
-    V far = 1.f / 720 + rest * (1.f / 5040);
-    for (float inverse : {1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f, 1.f}) far = far * rest + inverse;
-    far *= reinterpret_cast<V>((power + 127) << 23);
-    far = x > -87.f ? far : V{};  // what is smaller counts as nothing
+  V bounded = x > -87.f ? x : splat(-87.f);
+  V scaled = bounded * 1.44269504f;
+  Ints power = __builtin_convertvector(scaled - 0.5f, Ints);  // rounds to nearest, since it is negative
+  V whole = __builtin_convertvector(power, V);
+  V rest = bounded - whole * 0.693359375f + whole * 2.12194440e-4f;
+  V far = 1.f / 720 + rest * (1.f / 5040);
+  for (float inverse : {1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f, 1.f}) far = far * rest + inverse;
+  far *= reinterpret_cast<V>((power + 127) << 23);
+  far = x > -87.f ? far : V{};  // what is smaller counts as nothing
 
-    same = x > -0.5f ? splat(1.f) : far;
-    grow = x > -0.5f ? near : V{};
-    for (Int j = 0; j < count; ++j) to[i + j] = {grow[j], same[j]};
+  same = x > -0.5f ? splat(1.f) : far;
+  grow = x > -0.5f ? near : V{};
+}
+
+inline void exp_parts(Vec<double> x, Vec<double>& grow, Vec<double>& same) {
+  for (Int j = 0; j < W<double>; ++j) {
+    Factor<double> f = factor(x[j]);
+    grow[j] = f.grow, same[j] = f.same;
   }
 }
 
-inline void to_factors(const double* logs, Int n, Factor<double>* to) {
-  for (Int i = 0; i < n; ++i) to[i] = factor(logs[i]);
+// A vector of logs, the last one filled up with 0.
+template <class T>
+inline Vec<T> load_logs(const T* logs, Int n) {
+  if (n >= W<T>) return load(logs);
+  T piece[W<T>] = {};
+  std::copy(logs, logs + n, piece);
+  return load(piece);
+}
+
+template <class T>
+inline void to_factors(const T* logs, Int n, Factor<T>* to) {
+  for (Int i = 0; i < n; i += W<T>) {
+    Vec<T> grow, same;
+    exp_parts(load_logs(logs + i, n - i), grow, same);
+    for (Int j = 0; j < std::min(W<T>, n - i); ++j) to[i + j] = {grow[j], same[j]};
+  }
+}
+
+// grow, same [n rounded up to vectors]
+template <class T>
+inline void exp_parts(const T* logs, Int n, T* grow, T* same) {
+  for (Int i = 0; i < n; i += W<T>) {
+    Vec<T> grows, sames;
+    exp_parts(load_logs(logs + i, n - i), grows, sames);
+    store(grow + i, grows), store(same + i, sames);
+  }
 }
 
 // Products of many decays pass through the denormals on their way to 0, where some processors crawl.

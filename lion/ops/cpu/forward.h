@@ -30,6 +30,7 @@ template <class T>
 class Forward {
  public:
   using Scratch = ForwardScratch<T>;
+  static constexpr bool all_orders_at_once = true;  // in a short sequence
 
   explicit Forward(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
     Int matrix = p_.D * leading<T>(p_.V);
@@ -56,19 +57,9 @@ class Forward {
     std::fill(s.state, s.state + 2 * state_size_, T(0));
   }
 
-  // What the visit after this one will read: of the same chunk, or of the next.
   void expect(const Visit& visit, Int later, Scratch& x) {
-    x.ahead.clear();
-    if (later && !visit.leave) return;
-    Int c = visit.from_right ? visit.chunk - later : visit.chunk + later;
-    Int m = head_.size_of(c);
-    HeadRows all[] = {rows_of<T>(p_.k, p_, head_.b, head_.h), rows_of<T>(p_.v, p_, head_.b, head_.h),
-                      rows_of<T>(p_.q, p_, head_.b, head_.h), out_.out};
-    for (int j = 0; j < 4; ++j)
-      for (Int i = 0; i < m; ++i) {
-        Int t = head_.token(visit.order, head_.first_of(c) + (visit.from_right ? m - 1 - i : i));
-        x.ahead.add(all[j].data + t * all[j].stride, (j % 2 ? p_.V : p_.D) * Int(sizeof(T)));
-      }
+    bool wide = p_.norm == RAW;
+    expect_rows(head_, visit, later, {{&p_.k, p_.D}, {&p_.v, p_.V}, {&p_.q, p_.D}, {&p_.out, p_.V, wide}}, x.ahead);
   }
 
   void visit(const Visit& visit, Scratch& x) {
@@ -154,7 +145,7 @@ class Forward {
         std::fill(x.den, x.den + m, T(0));
       if (visit.enter && division_.with_den())
         for (Int i = 0; i < m; ++i) x.den[i] += x.arrive[first + i] * dot(rows.data + i * rows.row, side->sum, p_.D);
-      divide(visit, m, tokens + first, x);
+      divide(head_, division_, visit, tokens + first, m, x.den, x.last);
       Product<T> entering = {
           visit.enter ? p_.D : 0, rows.data, rows.row, 1, visit.enter ? side->state : nullptr, x.v_row};
       Product<T> inside = {visit.inside ? n : 0, x.scores, x.c_row, 1, x.v, x.v_row};
@@ -199,19 +190,6 @@ class Forward {
         total += y;
       }
       x.den[i] = sum<T>(total);
-    }
-  }
-
-  // Completes den; `last` is what the rows of the completed num are multiplied by.
-  void divide(const Visit& visit, Int n, const Int* tokens, Scratch& x) {
-    for (Int i = 0; i < n; ++i) {
-      Int t = tokens[i];
-      x.last[i] = 1;
-      if (!visit.first && division_.with_den()) x.den[i] += *at<T>(p_.den, head_.b, t, head_.h);
-      if (visit.last)
-        x.last[i] = division_.complete(t, x.den[i], head_.log_scale(t));
-      else if (division_.with_den())
-        *at<T>(p_.den, head_.b, t, head_.h) = x.den[i];
     }
   }
 

@@ -60,7 +60,7 @@ class Sequences {
 };
 
 inline Int chunk_of(const Problem& p, Int tokens) {
-  return p.chunk ? p.chunk : chunk_tokens(tokens, p.D, p.V, p.orders);
+  return p.chunk ? p.chunk : chunk_tokens(tokens, p.D, p.V, p.orders, p.log_decay_channels > 1);
 }
 
 template <class T>

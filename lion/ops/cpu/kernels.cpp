@@ -1,6 +1,8 @@
 // Compiled once per instruction set; LION_KERNELS names the table it defines.
 #include <memory>
 
+#include "diagonal_backward.h"
+#include "diagonal_forward.h"
 #include "state.h"
 
 namespace lion {
@@ -74,7 +76,7 @@ class Heads {
   static void go(Some& heads, Int order, bool from_right, bool second, Scratch& x) {
     Shared& one = **std::begin(heads);
     if (!one.pass.walks(from_right)) return;
-    if (one.head.one_block() && one.head.orders() > 1) {
+    if (Pass::all_orders_at_once && one.head.one_block() && one.head.orders() > 1) {
       if (order == 0 && !second)
         for (auto& head : heads) head->pass.visit_all(x);
       return;
@@ -104,8 +106,13 @@ class Heads {
 template <class T>
 void run(const Problem& p, bool backward, Parallel parallel) {
   bool one_state = !p.log_decay.data && !p.self_weight.data && p.direction == BOTH;
+  bool diagonal = p.log_decay_channels > 1;
   if (one_state)
     OneState<T>(p, backward).run(parallel);
+  else if (diagonal && backward)
+    Heads<T, DiagonalBackward<T>>(p).run(parallel);
+  else if (diagonal)
+    Heads<T, DiagonalForward<T>>(p).run(parallel);
   else if (backward)
     Heads<T, Backward<T>>(p).run(parallel);
   else

@@ -166,7 +166,7 @@ double lion_peak(int double_precision, std::int64_t threads) {
 }
 
 std::int64_t lion_chunk_tokens(std::int64_t tokens, std::int64_t D, std::int64_t V, std::int64_t orders) {
-  return lion::chunk_tokens(tokens, D, V, orders);
+  return lion::chunk_tokens(tokens, D, V, orders, false);
 }
 }
 #pragma GCC visibility pop

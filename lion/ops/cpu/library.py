@@ -22,7 +22,7 @@ class BadValues(ValueError):
     """The kernel read a decay or a gate that is NaN or too large."""
 
 
-PROBLEM = struct.Struct("87q")  # every field of `Problem` in problem.h
+PROBLEM = struct.Struct("88q")  # every field of `Problem` in problem.h
 
 FAILURES: dict[int, tuple[type[Exception], str]] = {  # by what lion_run returns
     1: (MemoryError, "lion's CPU kernel could not get its scratch memory."),

@@ -22,6 +22,7 @@ struct Problem {
   std::int64_t orders, sequences;         // how many; sequences is 0 if nothing is packed
   Rows q, k, v;                           // dtype
   Rows log_decay, log_gain, self_weight;  // float, or double for FLOAT64
+  std::int64_t log_decay_channels;        // 1 or D
   std::int64_t self_weight_channels;      // 1 or D
   Rows mask;                              // bool
   const std::int64_t* cu_seqlens;         // [sequences + 1]

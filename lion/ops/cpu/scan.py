@@ -1,4 +1,4 @@
-"""The `scan` form in C++: one operator for all that `lion.attention` can be asked, except diagonal decay.
+"""The `scan` form in C++: one operator for all that `lion.attention` can be asked, except the delta rule.
 
 q, k and v are read where they are, whatever their strides; masks, packing, orders and gates are handled inside,
 and so is the division, so that nothing of the sequence's length is made but the output and its denominators.
@@ -78,9 +78,11 @@ def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders,
     q, k, v = _readable(q), _readable(k), _readable(v)
     wide = accumulation_dtype(q)
     log_decay, log_gain, self_weight = _as(log_decay, wide), _as(log_gain, wide), _as(self_weight, wide)
-    channels = 1
+    decay_channels = weight_channels = 1
+    if log_decay is not None and log_decay.dim() in (2, 4):
+        log_decay, decay_channels = _readable(log_decay), D
     if self_weight is not None and self_weight.dim() in (2, 4):
-        self_weight, channels = _readable(self_weight), D
+        self_weight, weight_channels = _readable(self_weight), D
     if orders is not None:
         orders = torch.atleast_2d(orders).long().contiguous()
     if cu_seqlens is not None:
@@ -90,7 +92,7 @@ def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders,
     fields += [0 if orders is None else len(orders), 0 if cu_seqlens is None else len(cu_seqlens) - 1]
     for x in (q, k, v, log_decay, log_gain, self_weight):
         fields += rows(x)
-    fields.append(channels)
+    fields += [decay_channels, weight_channels]
     fields += NOT_GIVEN if mask is None else (mask.data_ptr(), *mask.stride(), 0)
     fields += [0 if cu_seqlens is None else cu_seqlens.data_ptr(), 0 if orders is None else orders.data_ptr()]
     return fields, (q, k, v, log_decay, log_gain, self_weight, orders, cu_seqlens)
@@ -117,7 +119,7 @@ def _forward(*arguments):
         loaded().run(fields, backward=False)
     except BadValues:
         _, _, _, log_decay, log_gain, _, mask, *_ = arguments
-        check_values(log_decay, log_gain, mask)  # says which and where
+        check_values(log_decay, log_gain, None, mask)  # says which and where
         raise
     del tensors
     return results
@@ -158,7 +160,7 @@ def _backward(
     B, T, H, D = q.shape
     dq, dk, dv = (make(x.shape, dtype=x.dtype) for x in (q, k, v))
     per_token = {
-        "log_decay": (B, T, H),
+        "log_decay": (B, T, H, D) if log_decay is not None and log_decay.dim() in (2, 4) else (B, T, H),
         "log_gain": (B, T, H),
         "self_weight": (B, T, H, D) if self_weight is not None and self_weight.dim() in (2, 4) else (B, T, H),
     }

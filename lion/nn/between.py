@@ -1,0 +1,77 @@
+"""RWKV's reading of a decay: a key decays by the tokens between it and the query, not by its own or the query's.
+
+`lion.attention` charges for leaving a token. So each walk gets every key one token late, at the first of the tokens
+that it is to decay by: exact, at the price of one call per direction.
+"""
+
+import torch
+from torch import Tensor
+
+from lion.ops.attention import attention
+
+
+def attention_between(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None,
+    *,
+    self_weight: Tensor | float | None = None,
+    direction: str = "both",
+    mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    orders: Tensor | None = None,
+    form: str = "auto",
+    backend: str = "auto",
+    chunk_size: int | None = None,
+) -> Tensor:
+    """Unnormalised. Arguments as those of `lion.attention`."""
+    B, T = q.shape[:2]
+    paths = torch.arange(T, device=q.device)[None] if orders is None else torch.atleast_2d(orders)
+    weight = 1.0 if self_weight is None else self_weight
+    weight = weight[:, None] if isinstance(weight, Tensor) and weight.dim() == 1 else weight
+    own = (q * weight * k).sum(-1, keepdim=True) * v
+    if mask is not None:
+        own = torch.where(mask[:, :, None, None], own, 0)
+    total = len(paths) * own
+    for path in paths:
+        for way in ("forward", "backward") if direction == "both" else (direction,):
+            before, exists = _token_before(path, way == "backward", mask, cu_seqlens, B)
+            index = before[..., None, None]
+            late = [x.gather(1, index.expand(-1, -1, *x.shape[2:])) for x in (k, v)]
+            late_k = torch.where(exists[..., None, None], late[0], 0)
+            total = total + attention(
+                q,
+                late_k,
+                late[1],
+                log_decay,
+                norm="none",
+                direction=way,
+                mask=mask,
+                cu_seqlens=cu_seqlens,
+                orders=None if orders is None else path,
+                form=form,
+                backend=backend,
+                chunk_size=chunk_size,
+            )
+    return total
+
+
+def _token_before(
+    path: Tensor, backward: bool, mask: Tensor | None, cu_seqlens: Tensor | None, B: int
+) -> tuple[Tensor, Tensor]:
+    """By token [B, T]: the real token that a walk meets before it, and whether there is one."""
+    T = len(path)
+    steps = torch.arange(T, device=path.device)
+    walk = path.flip(0) if backward else path
+    real = torch.ones(B, T, dtype=torch.bool, device=path.device) if mask is None else mask[:, walk]
+    seen = torch.where(real, steps, -1).cummax(1).values if T else steps.expand(B, T)
+    step = torch.cat([seen.new_full((B, 1), -1), seen], 1)[:, :T]
+    exists = step >= 0
+    before = walk[step.clamp(min=0)]
+    if cu_seqlens is not None:
+        sequence = torch.searchsorted(cu_seqlens.long(), steps, right=True)
+        exists = exists & (sequence[before] == sequence[walk])
+    place = walk.expand(B, T)
+    by_token = torch.empty_like(before).scatter(1, place, before)
+    return by_token, torch.empty_like(exists).scatter(1, place, exists)

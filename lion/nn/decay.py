@@ -1,0 +1,209 @@
+"""Decays and gates: how a layer makes log_decay and log_gain from its input.
+
+Every class takes the heads and the key channels of each, says how many columns of the layer's projection it
+wants, and makes Gates of them. All log decays are <= 0 by construction.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Gates(NamedTuple):
+    log_decay: Tensor | None = None  # as lion.attention takes it
+    log_gain: Tensor | None = None  # [B, T, H]
+    factor: Tensor | None = None  # [B, T, H], of the values: a gain that no log space is needed for
+
+
+class Decay(nn.Module):
+    columns: int  # of the projection
+
+    def forward(self, x: Tensor) -> Gates:
+        raise NotImplementedError
+
+
+def spread(first: float, last: float, *size: int) -> Tensor:
+    """Numbers from the first head's to the last's, the same for the channels of a head."""
+    heads = torch.linspace(first, last, size[0])
+    return heads.reshape(-1, *[1] * (len(size) - 1)).expand(size).clone()
+
+
+def hippo_log_rates(heads: int, channels: int) -> Tensor:
+    """Logs of the rates n + 1 of HIPPO's diagonal, at steps from 0.001 to 0.1."""
+    steps = torch.logspace(-3, -1, heads)
+    return (steps[:, None] * torch.arange(1, channels + 1)).log()
+
+
+class NoDecay(Decay):
+    columns = 0
+
+    def __init__(self, heads: int, channels: int):
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Gates:
+        return Gates()
+
+
+class Fixed(Decay):
+    """sigmoid(a), learned: RetNet's 1 - 2^-5 for the first head to 1 - 2^-12 for the last to begin with."""
+
+    columns = 0
+
+    def __init__(self, heads: int, channels: int, *, diagonal: bool = False):
+        super().__init__()
+        size = (heads, channels) if diagonal else (heads,)
+        forgets = torch.exp2(-spread(5, 12, *size))
+        self.logit = nn.Parameter(torch.logit(1 - forgets))
+
+    def forward(self, x: Tensor) -> Gates:
+        return Gates(F.logsigmoid(self.logit))
+
+
+class FixedHippo(Decay):
+    """exp(-rate) of each channel, learned, HIPPO's to begin with."""
+
+    columns = 0
+
+    def __init__(self, heads: int, channels: int):
+        super().__init__()
+        self.log_rate = nn.Parameter(hippo_log_rates(heads, channels))
+
+    def forward(self, x: Tensor) -> Gates:
+        return Gates(-self.log_rate.exp())
+
+
+class Selective(Decay):
+    """sigmoid of the input; with `softplus`, exp(-softplus) of it."""
+
+    def __init__(self, heads: int, channels: int, *, diagonal: bool = False, softplus: bool = False):
+        super().__init__()
+        self.size = (heads, channels) if diagonal else (heads,)
+        self.columns = heads * channels if diagonal else heads
+        self.softplus = softplus
+        self.bias = nn.Parameter(spread(2, 6, *self.size) * (-1 if softplus else 1))
+
+    def forward(self, x: Tensor) -> Gates:
+        x = x.unflatten(-1, self.size) + self.bias
+        return Gates(-F.softplus(x) if self.softplus else F.logsigmoid(x))
+
+
+class SelectiveHippo(Decay):
+    """HIPPO's rates, which the input makes up to twice as fast, or slower. (The paper writes exp(sigmoid(A) + B), which
+    grows without bound wherever B is above -sigmoid(A); docs/maths.md.)"""
+
+    def __init__(self, heads: int, channels: int):
+        super().__init__()
+        self.size = (heads, channels)
+        self.columns = heads * channels
+        self.log_rate = nn.Parameter(hippo_log_rates(heads, channels))
+
+    def forward(self, x: Tensor) -> Gates:
+        return Gates(-self.log_rate.exp() * 2 * x.unflatten(-1, self.size).sigmoid())
+
+
+class LowRank(Decay):
+    """Per channel, by way of a few numbers: GLA's sigmoid^(1/16), or RWKV-6's exp(-exp)."""
+
+    def __init__(self, heads: int, channels: int, *, rank: int = 16, double_exponential: bool = False):
+        super().__init__()
+        self.size = (heads, channels)
+        self.columns = rank
+        self.double_exponential = double_exponential
+        self.up = nn.Linear(rank, heads * channels)
+        if double_exponential:
+            # From slow to fast channels, as RWKV begins.
+            nn.init.uniform_(self.up.weight, -1e-2, 1e-2)
+            with torch.no_grad():
+                self.up.bias.copy_(torch.linspace(-6, 1, channels).repeat(heads))
+
+    def forward(self, x: Tensor) -> Gates:
+        if self.double_exponential:
+            return Gates(-self.up(x.tanh()).unflatten(-1, self.size).exp())
+        return Gates(F.logsigmoid(self.up(x)).unflatten(-1, self.size) / 16)
+
+
+class LowerBounded(Decay):
+    """HGRN-2's: at least as slow as a learned bound."""
+
+    def __init__(self, heads: int, channels: int):
+        super().__init__()
+        self.size = (heads, channels)
+        self.columns = heads * channels
+        self.bound = nn.Parameter(spread(-2, 3, *self.size))
+
+    def forward(self, x: Tensor) -> Gates:
+        # log(bound + (1 - bound) sigmoid(x)), without leaving log space
+        bound, rest = F.logsigmoid(self.bound), F.logsigmoid(-self.bound)
+        return Gates(torch.logaddexp(bound, rest + F.logsigmoid(x.unflatten(-1, self.size))).clamp(max=0))
+
+
+class StateSpace(Decay):
+    """Mamba's: steps dt = softplus(x), decay exp(-dt A), input times dt. A is per head (Mamba-2) or per channel."""
+
+    def __init__(self, heads: int, channels: int, *, diagonal: bool = False):
+        super().__init__()
+        self.columns = heads
+        self.diagonal = diagonal
+        rates = torch.arange(1, channels + 1).expand(heads, -1) if diagonal else torch.linspace(1, 16, heads)
+        self.log_rate = nn.Parameter(rates.float().log())
+        steps = torch.logspace(-3, -1, heads)
+        self.bias = nn.Parameter(steps.expm1().log())  # softplus of it is the step
+
+    def forward(self, x: Tensor) -> Gates:
+        step = F.softplus(x + self.bias)
+        rate = self.log_rate.exp()
+        return Gates(-(step[..., None] if self.diagonal else step) * rate, factor=step)
+
+
+class Complementary(Decay):
+    """Gated RFA's: what is kept and what is let in add up to 1."""
+
+    def __init__(self, heads: int, channels: int):
+        super().__init__()
+        self.columns = heads
+        self.bias = nn.Parameter(spread(2, 6, heads))
+
+    def forward(self, x: Tensor) -> Gates:
+        x = x + self.bias
+        return Gates(F.logsigmoid(x), F.logsigmoid(-x))
+
+
+class Exponential(Decay):
+    """xLSTM's: a sigmoid to forget, an exponential to let in."""
+
+    def __init__(self, heads: int, channels: int):
+        super().__init__()
+        self.heads = heads
+        self.columns = 2 * heads
+        self.bias = nn.Parameter(torch.stack([spread(3, 6, heads), torch.zeros(heads)]))
+
+    def forward(self, x: Tensor) -> Gates:
+        forget, let_in = (x.unflatten(-1, (2, self.heads)) + self.bias).unbind(-2)
+        return Gates(F.logsigmoid(forget), let_in)
+
+
+def _with(cls: Callable[..., Decay], **options: bool) -> Callable[[int, int], Decay]:
+    return lambda heads, channels: cls(heads, channels, **options)
+
+
+DECAYS: dict[str, Callable[[int, int], Decay]] = {  # by heads and key channels of a head
+    "none": NoDecay,
+    "fixed": Fixed,
+    "fixed_diagonal": _with(Fixed, diagonal=True),
+    "fixed_hippo": FixedHippo,
+    "selective": Selective,
+    "selective_diagonal": _with(Selective, diagonal=True),
+    "selective_hippo": SelectiveHippo,
+    "softplus": _with(Selective, softplus=True),
+    "softplus_diagonal": _with(Selective, diagonal=True, softplus=True),
+    "gated_rfa": Complementary,
+    "mamba2": StateSpace,
+    "mamba": _with(StateSpace, diagonal=True),
+    "rwkv6": _with(LowRank, double_exponential=True),
+    "gla": LowRank,
+    "hgrn2": LowerBounded,
+    "xlstm": Exponential,
+}

@@ -1,0 +1,123 @@
+"""Feature maps: what q and k go through before their products are taken."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# Features [..., D'], and the log of a factor per token that was taken out of them, or None.
+Features = tuple[Tensor, Tensor | None]
+
+
+class FeatureMap(nn.Module):
+    channels: int  # of the features
+
+    def forward(self, x: Tensor) -> Features:
+        raise NotImplementedError
+
+
+class Elementwise(FeatureMap):
+    """A map of each head's channels that has nothing to learn."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], channels: int):
+        super().__init__()
+        self.function, self.channels = function, channels
+
+    def forward(self, x: Tensor) -> Features:
+        return self.function(x), None
+
+    def extra_repr(self) -> str:
+        return self.function.__name__
+
+
+def silu(x: Tensor) -> Tensor:
+    """Shifted and normalised SiLU, the paper's own: positive and negative, of length 1."""
+    return F.normalize(F.silu(x) + 0.5, dim=-1)
+
+
+def elu(x: Tensor) -> Tensor:
+    """elu + 1: positive."""
+    return F.elu(x) + 1
+
+
+def relu(x: Tensor) -> Tensor:
+    """With a floor, so that no token is without any weight."""
+    return F.relu(x) + 1e-6
+
+
+def normalised_silu(x: Tensor) -> Tensor:
+    """Of length 1, so that a delta rule takes back no more than there is."""
+    return F.normalize(F.silu(x), dim=-1)
+
+
+def identity(x: Tensor) -> Tensor:
+    return x
+
+
+class PositiveRandom(FeatureMap):
+    """Performer's: exp(w . x - |x|^2 / 2), whose products are exp(q . k / sqrt(D)) on average.
+
+    The largest exponent of a token is taken out as a factor, to be handled in log space: nothing overflows,
+    and no token's features depend on another's.
+    """
+
+    directions: Tensor
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.scale = channels**-0.25
+        self.channels = channels
+        self.register_buffer("directions", orthogonal_directions(channels, channels))
+
+    def forward(self, x: Tensor) -> Features:
+        x = x * self.scale
+        exponents = x @ self.directions.to(x.dtype).T - x.square().sum(-1, keepdim=True) / 2
+        largest = exponents.amax(-1, keepdim=True).detach()
+        return (exponents - largest).exp() * self.channels**-0.5, largest.squeeze(-1)
+
+
+class RandomFourier(FeatureMap):
+    """Gated RFA's: sines and cosines of random directions, whose products are a Gaussian of the distance of q and k.
+
+    Both are normalised first. The widths of the Gaussian are learned.
+    """
+
+    directions: Tensor
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.channels = 2 * channels
+        self.register_buffer("directions", torch.randn(channels, channels))
+        self.log_width = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Features:
+        directions = self.directions * (-self.log_width).exp()
+        angles = F.normalize(x, dim=-1) @ directions.to(x.dtype).T
+        return torch.cat([angles.sin(), angles.cos()], -1) * (self.channels / 2) ** -0.5, None
+
+
+def orthogonal_directions(count: int, channels: int) -> Tensor:
+    """[count, channels], as long as Gaussian ones, but orthogonal within each `channels` of them."""
+    blocks = []
+    for _ in range(math.ceil(count / channels)):
+        basis, _ = torch.linalg.qr(torch.randn(channels, channels))
+        blocks.append(basis * torch.randn(channels, channels).norm(dim=-1, keepdim=True))
+    return torch.cat(blocks)[:count]
+
+
+def _elementwise(function: Callable[[Tensor], Tensor]) -> Callable[[int], FeatureMap]:
+    return lambda channels: Elementwise(function, channels)
+
+
+FEATURE_MAPS: dict[str, Callable[[int], FeatureMap]] = {  # by channels of a head
+    "silu": _elementwise(silu),
+    "elu": _elementwise(elu),
+    "relu": _elementwise(relu),
+    "sigmoid": _elementwise(torch.sigmoid),
+    "identity": _elementwise(identity),
+    "normalised_silu": _elementwise(normalised_silu),
+    "performer": PositiveRandom,
+    "fourier": RandomFourier,
+}

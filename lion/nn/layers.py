@@ -1,0 +1,300 @@
+"""`LionAttention`: the attention layer, for every variant of the table."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lion.nn.between import attention_between
+from lion.nn.decay import DECAYS
+from lion.nn.feature_maps import FEATURE_MAPS
+from lion.nn.orders import ORDERS, grid_orders
+from lion.nn.softmax import softmax_attention, softmax_step
+from lion.nn.variants import VARIANTS, Variant
+from lion.ops.attention import attention
+from lion.ops.checks import DIRECTIONS, NORMS, one_of
+from lion.ops.streaming import State, attention_step
+
+GATES: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "sigmoid": torch.sigmoid}
+
+
+class Tokens(NamedTuple):
+    """What a layer makes of its input: q, k [B, T, H, D], v [B, T, H, V] and what goes with them."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    log_decay: Tensor | None
+    log_gain: Tensor | None
+    beta: Tensor | None
+    values: Tensor  # v before it was gated
+    gate: Tensor  # [B, T, dim or 0], of the output
+
+
+class LionAttention(nn.Module):
+    """Self-attention over [B, T, dim], linear in T: a drop-in for softmax attention.
+
+    Args:
+        dim: channels of the input and the output.
+        heads: number of heads; dim is a multiple of it. (`mamba` has a head per channel.)
+        variant: a key of `lion.VARIANTS`.
+        features, decay, norm: take the place of the variant's own (FEATURE_MAPS, DECAYS, lion.attention).
+        double_diagonal: count a token's weight of itself twice, as naive sums of both directions do.
+        direction: "both"; "forward" or "backward", where decays act on arrival, as causal models have it.
+        orders: names of paths through a grid (ORDERS), or the orders themselves, [N, T].
+        grid: height and width of the grid; by default the largest square, other tokens before it.
+        bias: whether the projections have one.
+        form, backend, chunk_size: how `lion.attention` computes; never what. `set_form` changes them.
+    """
+
+    orders: Tensor | None
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int = 8,
+        variant: str = "lion_s",
+        *,
+        features: str | None = None,
+        decay: str | None = None,
+        norm: str | None = None,
+        double_diagonal: bool = False,
+        direction: str = "both",
+        orders: Sequence[str] | Tensor | None = None,
+        grid: tuple[int, int] | None = None,
+        bias: bool = True,
+        form: str = "auto",
+        backend: str = "auto",
+        chunk_size: int | None = None,
+    ):
+        super().__init__()
+        one_of("variant", variant, VARIANTS)
+        one_of("direction", direction, DIRECTIONS)
+        choices: list[tuple[str, str | None, Collection[str]]] = [
+            ("features", features, FEATURE_MAPS),
+            ("decay", decay, DECAYS),
+            ("norm", norm, NORMS),
+        ]
+        given: dict[str, Any] = {}
+        for name, choice, known in choices:
+            if choice is not None:
+                one_of(name, choice, known)
+                given[name] = choice
+        self.variant: Variant = dataclasses.replace(VARIANTS[variant], **given)
+        self.name, self.dim, self.direction = variant, dim, direction
+        self.double_diagonal = double_diagonal
+        self.form, self.backend, self.chunk_size = form, backend, chunk_size
+        self._set_orders(orders, grid)
+
+        if dim % heads:
+            raise ValueError(f"dim is {dim} and heads is {heads}; expected dim to be a multiple of heads.")
+        chosen = self.variant
+        self.value_channels = chosen.value_channels or dim // heads
+        self.heads = dim // self.value_channels
+        key_channels = chosen.key_channels or dim // heads
+        self.q_features, self.k_features = (FEATURE_MAPS[chosen.features](key_channels) for _ in range(2))
+        if chosen.features == "fourier":  # only features of the same directions are a kernel
+            self.k_features = self.q_features
+        channels = self.q_features.channels
+        self.decay = DECAYS[chosen.decay](self.heads, channels)
+        key_heads = 1 if chosen.keys == "shared" else self.heads
+        self.columns = {
+            "q": key_heads * key_channels,
+            "k": 0 if chosen.keys == "complement" else key_heads * key_channels,
+            "v": dim,
+            "decay": self.decay.columns,
+            "beta": self.heads if chosen.delta else 0,
+            "gate": dim if chosen.gate else 0,
+        }
+        self.in_proj = nn.Linear(dim, sum(self.columns.values()), bias=bias)
+        self.out_proj = nn.Linear(dim, dim, bias=bias)
+        self.bonus = nn.Parameter(torch.full((self.heads, channels), 0.5)) if chosen.bonus else None
+        self.skip = nn.Parameter(torch.ones(self.heads)) if chosen.skip else None
+        self.output_norm = nn.RMSNorm(self.value_channels, eps=1e-5) if chosen.output_norm else None
+        if chosen.state_space_init:
+            self._state_space_init()
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        *,
+        grid: tuple[int, int] | None = None,
+    ) -> Tensor:
+        """x [B, T, dim]; mask [B, T], True for real tokens; cu_seqlens of packed sequences, with B = 1."""
+        y = self._project(x)
+        where: dict[str, Any] = {"mask": mask, "cu_seqlens": cu_seqlens, "orders": self._orders_for(x, grid)}
+        how: dict[str, Any] = {"form": self.form, "backend": self.backend, "chunk_size": self.chunk_size}
+        if self.variant.softmax:
+            out = softmax_attention(y.q, y.k, y.v, direction=self.direction, **where)
+        elif self.variant.decay_between:
+            out = attention_between(
+                y.q, y.k, y.v, y.log_decay, self_weight=self._self_weight(), direction=self.direction, **where, **how
+            )
+        else:
+            causal = self.direction != "both"
+            out = attention(
+                y.q,
+                y.k,
+                y.v,
+                charge_for_leaving(y.log_decay, self.direction, mask) if causal else y.log_decay,
+                log_gain=y.log_gain,
+                beta=y.beta,
+                self_weight=self._self_weight(),
+                norm=self.variant.norm,
+                direction=self.direction,
+                **where,
+                **how,
+            )
+        return self._finish(out, y)
+
+    def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """The next token, [B, dim], of a causal layer, and the state to give with the one after it."""
+        if self.direction != "forward":
+            raise ValueError(
+                f"direction is {self.direction!r}; expected 'forward': only there a token's output is final at once."
+            )
+        y = self._project(x[:, None])
+        q, k, v = y.q[:, 0], y.k[:, 0], y.v[:, 0]
+        if self.variant.softmax:
+            out, state = softmax_step(q, k, v, state)
+        else:
+            log_decay = y.log_decay
+            if log_decay is not None:
+                log_decay = log_decay.expand(len(x), *log_decay.shape) if log_decay.dim() <= 2 else log_decay[:, 0]
+            out, state = attention_step(
+                q,
+                k,
+                v,
+                log_decay,
+                log_gain=None if y.log_gain is None else y.log_gain[:, 0],
+                beta=None if y.beta is None else y.beta[:, 0],
+                self_weight=self._self_weight(),
+                norm=self.variant.norm,
+                decay_between=self.variant.decay_between,
+                state=state,
+            )
+        return self._finish(out[:, None], y)[:, 0], state
+
+    def set_form(self, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> "LionAttention":
+        self.form, self.chunk_size = form, chunk_size
+        self.backend = backend or self.backend
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{self.name}, {self.dim}, heads={self.heads}, direction={self.direction}, form={self.form}"
+
+    def _project(self, x: Tensor) -> "Tokens":
+        q, k, v, decay, beta, gate = self.in_proj(x).split(list(self.columns.values()), -1)
+        heads = 1 if self.variant.keys == "shared" else self.heads
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        log_decay, log_gain, factor = self.decay(decay.to(wide))
+        q, q_scale = self.q_features(q.unflatten(-1, (heads, -1)))
+        if self.variant.keys == "complement":
+            k, k_scale = -torch.expm1(log_decay).to(q.dtype), None
+        else:
+            k, k_scale = self.k_features(k.unflatten(-1, (heads, -1)))
+        if k_scale is not None:
+            log_gain = k_scale.to(wide) if log_gain is None else log_gain + k_scale.to(wide)
+        if q_scale is not None and self.variant.norm in ("none", "max"):  # else it cancels
+            q = q * q_scale[..., None].exp()
+        if self.variant.scaled:
+            q = q * q.shape[-1] ** -0.5
+        if heads == 1:
+            q, k = (y.expand(-1, -1, self.heads, -1) for y in (q, k))
+        values = v = v.unflatten(-1, (self.heads, self.value_channels))
+        if factor is not None:
+            v = v * factor[..., None].to(v.dtype)
+        beta = beta.to(wide).sigmoid() if self.variant.delta else None
+        return Tokens(q, k, v, log_decay, log_gain, beta, values, gate)
+
+    def _finish(self, out: Tensor, y: "Tokens") -> Tensor:
+        if self.skip is not None:
+            out = out + self.skip[:, None] * y.values
+        if self.output_norm is not None:
+            out = self.output_norm(out)
+        out = out.flatten(-2)
+        if self.variant.gate:
+            out = out * GATES[self.variant.gate](y.gate)
+        return self.out_proj(out)
+
+    def _self_weight(self) -> Tensor | float | None:
+        times = 2.0 if self.double_diagonal else 1.0
+        if self.bonus is not None:
+            return times * self.bonus
+        return times if self.double_diagonal else None
+
+    def _set_orders(self, orders: Sequence[str] | Tensor | None, grid: tuple[int, int] | None) -> None:
+        names = None if isinstance(orders, Tensor) else orders
+        if isinstance(names, str):
+            names = [names]
+        for name in names or ():
+            one_of("orders", name, ORDERS)
+        if orders is not None and self.direction != "both":
+            raise ValueError(f"direction is {self.direction!r}; expected 'both' where there are orders.")
+        self.order_names = None if names is None else tuple(names)
+        self.grid = grid
+        self.register_buffer("orders", orders if isinstance(orders, Tensor) else None, persistent=False)
+
+    def _orders_for(self, x: Tensor, grid: tuple[int, int] | None) -> Tensor | None:
+        if self.order_names is None:
+            return self.orders
+        T = x.shape[1]
+        side = math.isqrt(T)
+        height, width = grid or self.grid or (side, side)
+        if height * width > T:
+            raise ValueError(f"grid is {height} x {width}, more than the {T} tokens there are.")
+        return grid_orders(self.order_names, height, width, prefix=T - height * width).to(x.device)
+
+    @torch.no_grad()
+    def _state_space_init(self) -> None:
+        q, k, v, decay, *_ = self.in_proj.weight.split(list(self.columns.values()))
+        for weight in (q, k, decay):
+            nn.init.normal_(weight, std=0.1)
+        log_decay = self.decay(v.new_zeros(1, 1, self.decay.columns)).log_decay
+        if log_decay is not None:  # zero-order hold: a channel takes in as much as it forgets, 1 - lambda
+            forgets = -torch.expm1(log_decay).reshape(self.heads, -1)  # [H, 1 or D]
+            if forgets.shape[1] != self.value_channels:
+                forgets = forgets.mean(1, keepdim=True)
+            v *= forgets.expand(-1, self.value_channels).reshape(-1, 1)
+
+
+def charge_for_leaving(log_decay: Tensor | None, direction: str, mask: Tensor | None) -> Tensor | None:
+    """Decays on arrival, as `lion.attention` wants them: leaving a token costs what the next real one has for it."""
+    if log_decay is None or log_decay.dim() <= 2:  # the same for all tokens
+        return log_decay
+    if direction == "backward":
+        flipped = charge_for_leaving(log_decay.flip(1), "forward", None if mask is None else mask.flip(1))
+        return None if flipped is None else flipped.flip(1)
+    B, T = log_decay.shape[:2]
+    if mask is None or not T:
+        return torch.cat([log_decay[:, 1:], torch.zeros_like(log_decay[:, :1])], 1)
+    tokens = torch.arange(T, device=log_decay.device)
+    following = torch.where(mask, tokens, T).flip(1).cummin(1).values.flip(1)  # this one or the next real one
+    following = torch.cat([following[:, 1:], following.new_full((B, 1), T)], 1)
+    index = following.clamp(max=T - 1).reshape(B, T, *[1] * (log_decay.dim() - 2)).expand(log_decay.shape)
+    exists = (following < T).reshape(B, T, *[1] * (log_decay.dim() - 2))
+    return torch.where(exists, log_decay.gather(1, index), 0)
+
+
+def set_form(model: nn.Module, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> nn.Module:
+    """How every LionAttention of a model computes. Its outputs stay the same."""
+    layers = [module for module in model.modules() if isinstance(module, LionAttention)]
+    if not layers:
+        raise ValueError(f"there is no LionAttention in this {type(model).__name__}.")
+    for layer in layers:
+        layer.set_form(form, backend=backend, chunk_size=chunk_size)
+    return model
+
+
+def directions(direction: str, depth: int) -> list[str]:
+    """The direction of each layer of a model; "alternating" goes forward and backward in turn."""
+    if direction == "alternating":
+        return ["backward" if layer % 2 else "forward" for layer in range(depth)]
+    one_of("direction", direction, (*DIRECTIONS, "alternating"))
+    return [direction] * depth

@@ -1,0 +1,48 @@
+"""Softmax attention under the same conditions, as the baseline: torch's own, with masks, packing and directions."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lion.ops.streaming import State
+
+
+def softmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    direction: str = "both",
+    mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    orders: Tensor | None = None,
+) -> Tensor:
+    """[B, T, H, D] each. Orders change nothing: every token sees every token."""
+    if mask is None and cu_seqlens is None and direction != "backward":
+        return _scaled(q, k, v, is_causal=direction == "forward")
+    T = q.shape[1]
+    sees = torch.ones(1, T, T, dtype=torch.bool, device=q.device)
+    if direction != "both":
+        sees = sees.tril() if direction == "forward" else sees.triu()
+    if cu_seqlens is not None:
+        sequence = torch.searchsorted(cu_seqlens.long(), torch.arange(T, device=q.device), right=True)
+        sees = sees & (sequence[:, None] == sequence)
+    if mask is None:
+        return _scaled(q, k, v, attn_mask=sees[:, None])
+    # A masked token sees itself, lest its row be empty, and outputs 0.
+    sees = sees & mask[:, None, :] | torch.eye(T, dtype=torch.bool, device=q.device)
+    v = torch.where(mask[:, :, None, None], v, 0)
+    return torch.where(mask[:, :, None, None], _scaled(q, k, v, attn_mask=sees[:, None]), 0)
+
+
+def softmax_step(q: Tensor, k: Tensor, v: Tensor, state: State | None) -> tuple[Tensor, State]:
+    """One token, [B, H, D] each; the state holds all keys and values so far."""
+    k, v = k[:, None], v[:, None]
+    if state is not None:
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
+    return _scaled(q[:, None], k, v)[:, 0], {"k": k, "v": v}
+
+
+def _scaled(q: Tensor, k: Tensor, v: Tensor, **how) -> Tensor:
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, **how).transpose(1, 2)

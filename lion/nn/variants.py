@@ -1,0 +1,133 @@
+"""The linear transformers of the paper's Table 1 and its own three, each a few lines.
+
+Every one is `lion.attention` with a choice of features, decay, keys, normalisation and output; LionAttention builds
+the layer. What is said here of a published model is its token mixing: convolutions and token shifts around it are a
+block's business.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Variant:
+    about: str
+    paper: str  # where it stands in the paper
+    features: str = "silu"  # of q and k: a key of feature_maps.FEATURE_MAPS
+    decay: str = "none"  # and gates: a key of decay.DECAYS
+    norm: str = "none"  # of lion.attention
+    keys: str = "own"  # "own"; "shared" by all heads, as the queries; "complement", 1 - decay
+    value_channels: int | None = None  # of a head; None: dim / heads
+    key_channels: int | None = None  # of a head; None: dim / heads
+    scaled: bool = False  # queries times D^-1/2, where features do not normalise
+    bonus: bool = False  # a learned weight of the token itself, per channel
+    decay_between: bool = False  # a key decays only by the tokens between it and the query
+    delta: bool = False  # the delta rule
+    skip: bool = False  # a learned part of the values goes straight to the output
+    output_norm: bool = False  # of each head
+    gate: str | None = None  # of the output: "silu", "sigmoid"
+    state_space_init: bool = False  # as for the Long Range Arena: q and k of std 0.1, v by zero-order hold
+    softmax: bool = False  # not linear at all: the baseline
+
+
+VARIANTS: dict[str, Variant] = {
+    "softmax": Variant("softmax attention, the baseline", "eq. 1", features="identity", softmax=True),
+    "lion_lit": Variant("no decay", "Table 1, LinAtt + Scaling", norm="sum"),
+    "lion_d": Variant("one learned decay per head", "Table 1, RetNet + Scaling", decay="fixed", norm="sum"),
+    "lion_s": Variant("a decay per token", "Table 1, Gated RFA", decay="selective", norm="sum"),
+    "lion_d_diag": Variant(
+        "a learned decay per channel, HIPPO's at first",
+        "Section 4.5, LION-D (w/ HIPPO)",
+        decay="fixed_hippo",
+        norm="sum",
+        state_space_init=True,
+    ),
+    "lion_s_diag": Variant(
+        "a decay per token and channel, HIPPO's at first",
+        "Section 4.5, LION-S (w/ HIPPO)",
+        decay="selective_hippo",
+        norm="sum",
+        state_space_init=True,
+    ),
+    "linatt": Variant("the linear transformer, not scaled", "Table 1, LinAtt", features="elu", output_norm=True),
+    "linatt_scaled": Variant("the linear transformer", "Table 1, LinAtt + Scaling", features="elu", norm="sum"),
+    "retnet": Variant(
+        "retention",
+        "Table 1, RetNet",
+        features="identity",
+        decay="fixed",
+        scaled=True,
+        output_norm=True,
+        gate="silu",
+    ),
+    "retnet_scaled": Variant(
+        "retention, scaled", "Table 1, RetNet + Scaling", features="elu", decay="fixed", norm="sum"
+    ),
+    "grfa": Variant(
+        "gated random Fourier features", "Table 1, Gated RFA", features="fourier", decay="gated_rfa", norm="sum"
+    ),
+    "mamba2": Variant(
+        "a state space with one decay per head",
+        "Table 1, Mamba-2",
+        features="identity",
+        decay="mamba2",
+        keys="shared",
+        skip=True,
+        output_norm=True,
+        gate="silu",
+    ),
+    "mamba": Variant(
+        "a state space, one head per channel",
+        "Table 1, Mamba",
+        features="identity",
+        decay="mamba",
+        keys="shared",
+        value_channels=1,
+        key_channels=16,
+        skip=True,
+        gate="silu",
+    ),
+    "rwkv6": Variant(
+        "receptance and a bonus for the token itself",
+        "Table 1, RWKV-6",
+        features="identity",
+        decay="rwkv6",
+        bonus=True,
+        decay_between=True,
+        output_norm=True,
+        gate="silu",
+    ),
+    "gla": Variant(
+        "gated linear attention",
+        "Table 1, GLA",
+        features="identity",
+        decay="gla",
+        scaled=True,
+        output_norm=True,
+        gate="silu",
+    ),
+    "hgrn2": Variant(
+        "keys are what is forgotten",
+        "Table 1, HGRN-2",
+        features="identity",
+        decay="hgrn2",
+        keys="complement",
+        output_norm=True,
+    ),
+    "xlstm": Variant(
+        "the matrix LSTM: exponential input gates",
+        "Table 1, xLSTM",
+        features="identity",
+        decay="xlstm",
+        norm="max",
+        scaled=True,
+        output_norm=True,
+        gate="sigmoid",
+    ),
+    "deltanet": Variant(
+        "the delta rule",
+        "Table 1, DeltaNet",
+        features="normalised_silu",
+        delta=True,
+        output_norm=True,
+    ),
+}

@@ -1,0 +1,275 @@
+// A decay per channel: the decays of a block's tokens, its scores, and their gradient.
+//
+// Score ij is a sum over channels that have all decayed differently on the way from j to i: no mask can be
+// multiplied in afterwards. But seen from a border between them it is a product of two rows, the query's decayed
+// from the border to i and the key's decayed from j to the border, and both only ever decay. So a block is
+// halved, what crosses its middle is a matrix product, and the halves are blocks; at the end of it pairs.
+#pragma once
+
+#include "chunk.h"
+
+namespace lion {
+namespace {
+
+// The decays of leaving a block's tokens, in two parts each as Factor's, and of crossing the whole block.
+template <class T>
+class Channels {
+ public:
+  void take(Pieces& pieces, const Problem& p, Int chunk) {
+    row_ = leading<T>(p.D), D_ = p.D;
+    for (T** x : {&grow_, &same_}) *x = pieces.take<T>(chunk * row_);
+    for (T** x : {&total_, &cross_grow_, &cross_same_}) *x = pieces.take<T>(row_);
+  }
+
+  void read(const Head<T>& head, const Int* tokens, Int n) {
+    std::fill(total_, total_ + row_, T(0));
+    for (Int i = 0; i < n; ++i) {
+      const T* logs = at<T>(head.p.log_decay, head.b, tokens[i], head.h);
+      for (Int d = 0; d < D_; ++d) {
+        if (!(logs[d] <= 0)) throw std::domain_error("log_decay");
+        total_[d] += logs[d];
+      }
+      if (i == 0 || !head.fixed_decay())
+        exp_parts(logs, D_, grow_ + i * row_, same_ + i * row_);
+      else {
+        std::copy(grow_, grow_ + row_, grow_ + i * row_);
+        std::copy(same_, same_ + row_, same_ + i * row_);
+      }
+    }
+    exp_parts(total_, D_, cross_grow_, cross_same_);
+  }
+
+  // Rows of tokens times what a walk has paid when it gets there, from the first token on or from the last back, with
+  // the token's own cost or without. `kept`, if given, gets the factors; w is scratch.
+  void along(Int n, bool from_last, bool with_own, T* rows, T* w, T* kept = nullptr) const {
+    std::fill(w, w + row_, T(1));
+    for (Int step = 0; step < n; ++step) {
+      Int i = from_last ? n - 1 - step : step;
+      if (with_own) leave(i, w, w);
+      for (Int d = 0; d < D_; d += W<T>) {
+        Vec<T> weight = load(w + d);
+        store(rows + i * row_ + d, load(rows + i * row_ + d) * weight);
+        if (kept) store(kept + i * row_ + d, weight);
+      }
+      if (!with_own) leave(i, w, w);
+    }
+  }
+
+  // to = x after leaving token i; both may be the same
+  void leave(Int i, const T* x, T* to) const { apply(grow_ + i * row_, same_ + i * row_, x, to); }
+  T cross(Int d) const { return cross_grow_[d] + cross_same_[d]; }
+
+  // A state after crossing the block; its rows or its columns are the channels.
+  void cross_rows(T* state, T* lost, Int row, Int columns) const {
+    for (Int d = 0; d < D_; ++d)
+      for (Int j = 0; j < columns; j += W<T>) {
+        Int place = d * row + j;
+        Vec<T> none = {};
+        store(state + place,
+              add_exactly(load(state + place), Factor<T>{cross_grow_[d], cross_same_[d]}, none, lost + place));
+      }
+  }
+  void cross_columns(T* state, T* lost, Int row, Int rows) const {
+    for (Int i = 0; i < rows; ++i)
+      for (Int d = 0; d < D_; ++d) {  // vectorised by the compiler
+        T& x = state[i * row + d];
+        T& left = lost[i * row + d];
+        bool near = cross_same_[d] == 1;
+        T change = near ? x * cross_grow_[d] - left : x * cross_grow_[d] + x * cross_same_[d];
+        T total = near ? x + change : change;
+        left = near ? (total - x) - change : T(0);
+        x = total;
+      }
+  }
+
+ private:
+  void apply(const T* grow, const T* same, const T* x, T* to) const {
+    for (Int j = 0; j < D_; j += W<T>) {
+      Vec<T> y = load(x + j);
+      store(to + j, y * load(grow + j) + y * load(same + j));
+    }
+  }
+
+  T *grow_, *same_;  // [n, row]
+  T *total_, *cross_grow_, *cross_same_;
+  Int row_, D_;
+};
+
+// The scores of a block of tokens and what follows from their gradient.
+template <class T>
+class ChannelScores {
+ public:
+  Int d_row, c_row;
+
+  void take(Pieces& pieces, const Problem& p, Int chunk) {
+    Int rows = round_up(chunk, W<T>);
+    D_ = p.D, d_row = leading<T>(p.D), c_row = leading<T>(chunk);
+    for (T** x : {&decayed_, &weights_, &part_}) *x = pieces.take<T>(rows * d_row);
+    transposed_ = pieces.take<T>(round_up(p.D, W<T>) * c_row);
+    for (T** x : {&running_, &ones_}) *x = pieces.take<T>(d_row);
+  }
+
+  // q, k [n, d_row] -> scores [n, c_row]: below the diagonal if `on`, above it if `back`, 0 elsewhere
+  void scores(const Channels<T>& channels, Int n, const T* q, const T* k, bool on, bool back, T* scores) {
+    start(channels, n, q, k);
+    for (Int i = 0; i < n; ++i) std::fill(scores + i * c_row, scores + i * c_row + round_up(n, W<T>), T(0));
+    for (bool reversed : {false, true})
+      if (reversed ? back : on)
+        halve(0, n, [&](Int first, Int middle, Int last) {
+          if (middle == last)
+            pairs(first, last, reversed, [&](Int i, Int j, const T* w) {
+              Vec<T> total = {};
+              for (Int d = 0; d < D_; d += W<T>)
+                total += load(q_ + i * d_row + d) * load(k_ + j * d_row + d) * load(w + d);
+              scores[i * c_row + j] = sum<T>(total);
+            });
+          else {
+            Corner c = corner(first, middle, last, reversed);
+            transpose(decayed_ + c.send * d_row, d_row, c.senders, D_, transposed_, c_row);
+            multiply<T>(c.receivers, c.senders,
+                        {.c = scores + c.receive * c_row + c.send,
+                         .c_row = c_row,
+                         .plain = {D_, decayed_ + c.receive * d_row, d_row, 1, transposed_, c_row}});
+          }
+        });
+  }
+
+  // Adds to dq, dk and dcost [n, d_row] what follows from dscores.
+  void gradients(const Channels<T>& channels, Int n, const T* q, const T* k, bool on, bool back, const T* dscores,
+                 T* dq, T* dk, T* dcost) {
+    start(channels, n, q, k);
+    for (bool reversed : {false, true})
+      if (reversed ? back : on)
+        halve(0, n, [&](Int first, Int middle, Int last) {
+          if (middle == last)
+            pair_gradients(first, last, reversed, dscores, dq, dk, dcost);
+          else
+            corner_gradients(corner(first, middle, last, reversed), reversed, dscores, dq, dk, dcost);
+        });
+  }
+
+ private:
+  // Tokens on one side of a middle send to those on the other.
+  struct Corner {
+    Int receive, receivers, send, senders;  // first and count
+  };
+
+  void start(const Channels<T>& channels, Int n, const T* q, const T* k) {
+    channels_ = &channels, n_ = n, q_ = q, k_ = k;
+    std::fill(ones_, ones_ + d_row, T(1));
+  }
+
+  // Blocks down to a vector's length, whose middle is their end. Middles are on whole vectors, so that the padding
+  // of a product's columns never falls on another block.
+  template <class Each>
+  void halve(Int first, Int last, Each each) {
+    if (last - first <= W<T>) return each(first, last, last);
+    Int middle = first + round_up((last - first) / 2, W<T>);
+    each(first, middle, last);
+    halve(first, middle, each);
+    halve(middle, last, each);
+  }
+
+  // The tokens of a range by their distance from the end where the middle is.
+  static Int outward(Int first, Int count, bool upwards, Int step) {
+    return upwards ? first + step : first + count - 1 - step;
+  }
+
+  // decayed = the receivers' queries and the senders' keys as the middle sees them, weights = what they decayed by
+  Corner corner(Int first, Int middle, Int last, bool reversed) {
+    Corner c = reversed ? Corner{first, middle - first, middle, last - middle}
+                        : Corner{middle, last - middle, first, middle - first};
+    const T* w = ones_;
+    for (Int step = 0; step < c.receivers; ++step) {  // pays for those it passes
+      Int i = outward(c.receive, c.receivers, !reversed, step);
+      product(q_ + i * d_row, w, weights_ + i * d_row, decayed_ + i * d_row);
+      channels_->leave(i, w, running_);
+      w = running_;
+    }
+    w = ones_;
+    for (Int step = 0; step < c.senders; ++step) {  // and for itself
+      Int j = outward(c.send, c.senders, reversed, step);
+      channels_->leave(j, w, running_);
+      w = running_;
+      product(k_ + j * d_row, w, weights_ + j * d_row, decayed_ + j * d_row);
+    }
+    return c;
+  }
+
+  void product(const T* x, const T* w, T* kept, T* to) const {
+    for (Int d = 0; d < D_; d += W<T>) {
+      Vec<T> weight = load(w + d);
+      store(kept + d, weight);
+      store(to + d, load(x + d) * weight);
+    }
+  }
+
+  void corner_gradients(Corner c, bool reversed, const T* dscores, T* dq, T* dk, T* dcost) {
+    const T* block = dscores + c.receive * c_row + c.send;
+    multiply<T>(c.receivers, D_,
+                {.c = part_ + c.receive * d_row,
+                 .c_row = d_row,
+                 .plain = {c.senders, block, c_row, 1, decayed_ + c.send * d_row, d_row}});
+    multiply<T>(c.senders, D_,
+                {.c = part_ + c.send * d_row,
+                 .c_row = d_row,
+                 .plain = {c.receivers, block, 1, c_row, decayed_ + c.receive * d_row, d_row}});
+    // From the farthest inwards: a token's cost is paid by all that are farther, and the senders' by themselves too.
+    std::fill(running_, running_ + d_row, T(0));
+    for (Int step = c.receivers - 1; step >= 0; --step)
+      collect(outward(c.receive, c.receivers, !reversed, step), false, dq, dcost);
+    std::fill(running_, running_ + d_row, T(0));
+    for (Int step = c.senders - 1; step >= 0; --step)
+      collect(outward(c.send, c.senders, reversed, step), true, dk, dcost);
+  }
+
+  void collect(Int i, bool itself, T* grad, T* dcost) {
+    for (Int d = 0; d < D_; d += W<T>) {
+      Int at = i * d_row + d;
+      Vec<T> dy = load(part_ + at), before = load(running_ + d), after = before + dy * load(decayed_ + at);
+      store(running_ + d, after);
+      store(dcost + at, load(dcost + at) + (itself ? after : before));
+      store(grad + at, load(grad + at) + dy * load(weights_ + at));
+    }
+  }
+
+  // Every pair of a small block and what the channels have decayed by from j to i; weights_ is scratch.
+  template <class Each>
+  void pairs(Int first, Int last, bool reversed, Each each) {
+    Int count = last - first;
+    for (Int step = 0; step < count; ++step) {
+      Int i = outward(first, count, !reversed, step);
+      for (Int earlier = 0; earlier < step; ++earlier) {
+        Int j = outward(first, count, !reversed, earlier);
+        T* w = weights_ + j * d_row;
+        each(i, j, w);
+        channels_->leave(i, w, w);
+      }
+      channels_->leave(i, ones_, weights_ + i * d_row);
+    }
+  }
+
+  void pair_gradients(Int first, Int last, bool reversed, const T* dscores, T* dq, T* dk, T* dcost) {
+    pairs(first, last, reversed, [&](Int i, Int j, const T* w) {
+      Vec<T> grad = splat(dscores[i * c_row + j]);
+      for (Int d = 0; d < D_; d += W<T>) {
+        Vec<T> weight = load(w + d) * grad, q = load(q_ + i * d_row + d), k = load(k_ + j * d_row + d);
+        store(dq + i * d_row + d, load(dq + i * d_row + d) + k * weight);
+        store(dk + j * d_row + d, load(dk + j * d_row + d) + q * weight);
+        Vec<T> passes = q * k * weight;
+        for (Int t = j; t != i; t += reversed ? -1 : 1)
+          store(dcost + t * d_row + d, load(dcost + t * d_row + d) + passes);
+      }
+    });
+  }
+
+  const Channels<T>* channels_ = nullptr;
+  const T *q_ = nullptr, *k_ = nullptr;
+  Int n_ = 0, D_;
+  T *decayed_, *weights_, *part_;  // [n, d_row]
+  T* transposed_;
+  T *running_, *ones_;  // [d_row]
+};
+
+}  // namespace
+}  // namespace lion

@@ -1,0 +1,346 @@
+// The backward pass of one head whose channels decay apart: as Backward's, with rows decayed by channel, and with the
+// flow of every channel.
+#pragma once
+
+#include "channels.h"
+
+namespace lion {
+namespace {
+
+template <class T>
+struct DiagonalBackwardScratch {
+  Int* tokens;
+  Channels<T> channels;
+  ChannelScores<T> block;
+  T *q, *k, *v, *g;  // g: dnum
+  T *dq, *dk, *dv, *dcost, *part, *weights, *rows;
+  T *transposed, *scores, *dscores;
+  T *dden, *running, *arrived, *departed, *out_row;
+  Int d_row, v_row, c_row;
+  Ahead ahead;
+
+  void take(Pieces& pieces, const Problem& p, Int chunk) {
+    Int padded = round_up(chunk, W<T>);
+    tokens = pieces.take<Int>(chunk);
+    channels.take(pieces, p, chunk);
+    block.take(pieces, p, chunk);
+    d_row = block.d_row, c_row = block.c_row, v_row = leading<T>(p.V);
+    for (T** x : {&q, &k, &dq, &dk, &dcost, &part, &weights, &rows}) *x = pieces.take<T>(padded * d_row);
+    for (T** x : {&v, &g, &dv}) *x = pieces.take<T>(padded * v_row);
+    for (T** x : {&scores, &dscores}) *x = pieces.take<T>(padded * c_row);
+    transposed = pieces.take<T>(round_up(p.V, W<T>) * c_row);
+    dden = pieces.take<T>(padded), out_row = pieces.take<T>(v_row);
+    for (T** x : {&running, &arrived, &departed}) *x = pieces.take<T>(d_row);
+  }
+};
+
+// What passes over a border of chunks, in one direction, channel by channel.
+template <class T>
+struct ChannelFlow {
+  std::vector<double> value;  // as far as rounding lets us know
+  std::vector<Int> carried;   // over how many chunks, since it was known exactly
+
+  void clear(Int D) { value.assign(static_cast<std::size_t>(D), 0), carried.assign(static_cast<std::size_t>(D), 0); }
+};
+
+template <class T>
+class DiagonalBackward {
+ public:
+  using Scratch = DiagonalBackwardScratch<T>;
+  static constexpr bool all_orders_at_once = false;
+
+  explicit DiagonalBackward(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
+    with_costs_ = p_.dlog_decay.data;
+    D_ = p_.D, V_ = p_.V, d_row_ = leading<T>(D_), v_row_ = leading<T>(V_);
+    Int x_rows = round_up(D_, W<T>) * v_row_;
+    state_size_ = 2 * (V_ * d_row_ + d_row_);
+    side_size_ = state_size_ + x_rows + V_ * d_row_ + x_rows + 2 * d_row_;
+    Int anchors = with_costs_ ? (head.chunks / 2 + ANCHOR) / ANCHOR + 1 : 0;
+    Int flows = with_costs_ ? 2 * head.chunks * D_ : 0;
+    Int total = 2 * (side_size_ + anchors * state_size_ + flows) + head.sequence.length;
+    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(total) * sizeof(T)));
+    for (Side& side : sides_) {
+      side.u = memory, side.x = side.u + V_ * d_row_;
+      side.u_sum = side.x + V_ * d_row_, side.x_sum = side.u_sum + d_row_;
+      side.x_rows = memory + state_size_;
+      side.lost_u = side.x_rows + x_rows, side.lost_x = side.lost_u + V_ * d_row_;
+      side.lost_u_sum = side.lost_x + x_rows, side.lost_x_sum = side.lost_u_sum + d_row_;
+      side.anchors = memory + side_size_;
+      side.arrivals = side.anchors + anchors * state_size_;
+      side.departures = side.arrivals + flows / 2;
+      memory = side.arrivals + flows;
+    }
+    dden_ = memory;
+    Int start = head.sequence.start;
+    dq_ = {rows_of<T>(p_.dq, p_, head.b, head.h), nullptr, D_, start};
+    dk_ = {rows_of<T>(p_.dk, p_, head.b, head.h), nullptr, D_, start};
+    dv_ = {rows_of<T>(p_.dv, p_, head.b, head.h), nullptr, V_, start};
+    dcost_ = {rows_of<T>(p_.dlog_decay, p_, head.b, head.h, true), nullptr, D_, start};
+    if (p_.dtype == BFLOAT16) {
+      Int length = head.sequence.length;
+      T* sums = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(length * (2 * D_ + V_) + 1) * sizeof(T)));
+      dq_.own = sums, dk_.own = sums + length * D_, dv_.own = sums + 2 * length * D_;
+    }
+  }
+
+  bool walks(bool from_right) const { return head_.one_block() ? from_right == (p_.direction == BACKWARD) : true; }
+
+  void start(bool from_right) {
+    Side& s = sides_[from_right];
+    std::fill(s.u, s.u + side_size_, T(0));
+    s.on.clear(D_), s.back.clear(D_);
+  }
+
+  void expect(const Visit& visit, Int later, Scratch& x) {
+    bool wide = p_.norm == RAW;
+    expect_rows(head_, visit, later,
+                {{&p_.q, D_}, {&p_.k, D_}, {&p_.v, V_}, {&p_.log_decay, D_, true}, {&p_.dout, V_, wide}}, x.ahead);
+  }
+
+  void visit(const Visit& visit, Scratch& x) {
+    Side& side = sides_[visit.from_right];
+    Int n = head_.size_of(visit.chunk);
+    bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);
+    bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
+    if (with_costs_) at_border(visit, on, back);
+    head_.tokens_of(visit.order, visit.chunk, visit.from_right, x.tokens);
+    x.channels.read(head_, x.tokens, n);
+    gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.q, x.d_row);
+    gather<T>(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.k, x.d_row);
+    gather<T>(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens, n, V_, nullptr, x.v, x.v_row);
+    read_gradients(head_, division_, visit.first, x.tokens, n, x.g, x.v_row, x.dden, dden_, x.out_row);
+    for (T* to : {x.dq, x.dk, x.dcost}) std::fill(to, to + n * x.d_row, T(0));
+    if (visit.inside) inside(visit.order, n, on, back, x);
+    across(visit, side, n, on, back, x);
+    for (Int i = 0; i < n; ++i) {
+      dq_.add(x.tokens[i], x.dq + i * x.d_row, 1, visit.first, visit.last);
+      dk_.add(x.tokens[i], x.dk + i * x.d_row, 1, visit.first, visit.last);
+      dv_.add(x.tokens[i], x.dv + i * x.v_row, 1, visit.first, visit.last);
+      if (with_costs_) dcost_.add(x.tokens[i], x.dcost + i * x.d_row, 1, visit.first, visit.last);
+    }
+  }
+
+  void visit_all(Scratch&) {}
+
+ private:
+  static constexpr Int ANCHOR = 8;  // as Backward's
+
+  struct Side {
+    T *u, *x, *u_sum, *x_sum, *x_rows;             // as Backward's
+    T *lost_u, *lost_x, *lost_u_sum, *lost_x_sum;  // by rounding
+    T* anchors;
+    T *arrivals, *departures;  // [chunks, D]
+    ChannelFlow<T> on, back;
+  };
+
+  Int anchor_of(bool from_right, Int border) const {
+    Int from_start = from_right ? head_.chunks - border : border;
+    Int half = from_right ? head_.chunks - head_.middle() : head_.middle();
+    if (from_start > half || (from_start % ANCHOR && from_start != half)) return -1;
+    return (from_start + ANCHOR - 1) / ANCHOR;
+  }
+
+  void keep_anchor(bool from_right, Int border) {
+    Int anchor = anchor_of(from_right, border);
+    const Side& side = sides_[from_right];
+    if (anchor >= 0) std::copy(side.u, side.u + state_size_, side.anchors + anchor * state_size_);
+  }
+
+  void at_border(const Visit& visit, bool on, bool back) {
+    Side& side = sides_[visit.from_right];
+    Int border = visit.from_right ? visit.chunk + 1 : visit.chunk;
+    if (visit.inside) return keep_anchor(visit.from_right, border);
+    Int anchor = anchor_of(!visit.from_right, border);
+    if (anchor < 0) return;
+    const T* u = sides_[!visit.from_right].anchors + anchor * state_size_;
+    const T* x = u + V_ * d_row_;
+    const T* u_sum = x + V_ * d_row_;
+    const T* x_sum = u_sum + d_row_;
+    if (on) known(visit, side.on, side.u, x, side.u_sum, x_sum);
+    if (back) known(visit, side.back, side.x, u, side.x_sum, u_sum);
+  }
+
+  // The flow is known again, from the states on both sides of the border.
+  void known(const Visit& visit, ChannelFlow<T>& flow, const T* a, const T* b, const T* a_sum, const T* b_sum) {
+    std::vector<double> exact(static_cast<std::size_t>(D_));
+    for (Int d = 0; d < D_; ++d) exact[index(d)] = static_cast<double>(a_sum[d]) * b_sum[d];
+    for (Int v = 0; v < V_; ++v)
+      for (Int d = 0; d < D_; ++d) exact[index(d)] += static_cast<double>(a[v * d_row_ + d]) * b[v * d_row_ + d];
+    std::vector<double> off(exact);
+    for (Int d = 0; d < D_; ++d) off[index(d)] -= flow.value[index(d)];
+    settle(visit, flow, off);
+    flow.clear(D_);
+    flow.value = exact;
+  }
+
+  // What a flow is off by has crept in bit by bit: every chunk since it was known gets its share back.
+  void settle(const Visit& visit, const ChannelFlow<T>& flow, const std::vector<double>& off) {
+    Int most = 0;
+    for (Int carried : flow.carried) most = std::max(most, carried);
+    std::vector<T> share(static_cast<std::size_t>(D_));
+    for (Int ago = 1; ago <= most; ++ago) {
+      for (Int d = 0; d < D_; ++d) {
+        Int carried = flow.carried[index(d)];
+        share[index(d)] = ago <= carried ? static_cast<T>(off[index(d)] * static_cast<double>(2 * (carried - ago) + 1) /
+                                                          static_cast<double>(2 * carried))
+                                         : T(0);
+      }
+      Int c = visit.from_right ? visit.chunk + ago : visit.chunk - ago;
+      for (Int place = head_.first_of(c); place < head_.first_of(c) + head_.size_of(c); ++place) {
+        T* to = at<T>(p_.dlog_decay, head_.b, head_.token(visit.order, place), head_.h);
+        for (Int d = 0; d < D_; ++d) to[d] += share[index(d)];
+      }
+    }
+  }
+
+  static std::size_t index(Int d) { return static_cast<std::size_t>(d); }
+
+  void inside(Int order, Int n, bool on, bool back, Scratch& x) {
+    x.block.scores(x.channels, n, x.q, x.k, on, back, x.scores);
+    transpose(x.v, x.v_row, n, V_, x.transposed, x.c_row);
+    multiply<T>(
+        n, n,
+        {.c = x.dscores, .c_row = x.c_row, .plain = {V_, x.g, x.v_row, 1, x.transposed, x.c_row}, .ahead = &x.ahead});
+    for (Int i = 0; i < n; ++i) {
+      T* row = x.dscores + i * x.c_row;
+      for (Int j = 0; j < n; j += W<T>) store(row + j, load(row + j) + x.dden[i]);
+      own_gradients(order, i, row[i], x);
+    }
+    x.block.gradients(x.channels, n, x.q, x.k, on, back, x.dscores, x.dq, x.dk, x.dcost);
+  }
+
+  // A token's own score, whatever it weighs.
+  void own_gradients(Int order, Int i, T grad, Scratch& x) {
+    Int t = x.tokens[i];
+    const T *q = x.q + i * x.d_row, *k = x.k + i * x.d_row;
+    T *dq = x.dq + i * x.d_row, *dk = x.dk + i * x.d_row;
+    x.scores[i * x.c_row + i] = own_score(head_, t, q, k);
+    const T one = 1;
+    SelfWeight<T> weight = {&one, 0};
+    if (p_.self_weight.data) weight = SelfWeight<T>::of(head_, t);
+    T* dw = p_.dself_weight.data ? at<T>(p_.dself_weight, head_.b, t, head_.h) : nullptr;
+    if (dw && order == 0) std::fill(dw, dw + p_.self_weight_channels, T(0));
+    for (Int d = 0; d < D_; ++d) {
+      T w = weight.w[d * weight.step];
+      dq[d] += grad * w * k[d];
+      dk[d] += grad * w * q[d];
+      if (dw) dw[d * weight.step] += grad * q[d] * k[d];
+    }
+  }
+
+  // What crosses the chunk's borders.
+  void across(const Visit& visit, Side& side, Int n, bool on, bool back, Scratch& x) {
+    for (T* total : {x.arrived, x.departed}) std::fill(total, total + x.d_row, T(0));
+    Int entering = visit.enter && back ? D_ : 0;
+    if (visit.enter && on) enter(n, x.g, side.u, side.u_sum, x.dden, x.q, x.dq, false, x.arrived, x);
+    if (entering) enter(n, x.v, side.x, side.x_sum, nullptr, x.k, x.dk, true, x.departed, x);
+    multiply<T>(n, V_,
+                {.c = x.dv,
+                 .c_row = x.v_row,
+                 .scaled = {entering, x.rows, x.d_row, 1, side.x_rows, v_row_},  // the keys that `enter` left there
+                 .plain = {visit.inside ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row},
+                 .ahead = &x.ahead});
+    if (with_costs_) flow(visit, side, n, on, back, x);
+    if (visit.leave && on) {
+      x.channels.along(n, true, true, x.k, x.running);
+      x.channels.cross_columns(side.u, side.lost_u, d_row_, V_);
+      multiply<T>(V_, D_,
+                  {.c = side.u,
+                   .c_row = d_row_,
+                   .plain = {n, x.v, 1, x.v_row, x.k, x.d_row},
+                   .fresh = false,
+                   .ahead = &x.ahead,
+                   .lost = side.lost_u});
+      x.channels.cross_columns(side.u_sum, side.lost_u_sum, 0, 1);
+      add_columns<T>(x.k, x.d_row, n, D_, nullptr, {0, 1}, side.u_sum, side.lost_u_sum);
+    }
+    if (visit.leave && back) {
+      x.channels.along(n, true, false, x.q, x.running);
+      x.channels.cross_rows(side.x_rows, side.lost_x, v_row_, V_);
+      multiply<T>(D_, V_,
+                  {.c = side.x_rows,
+                   .c_row = v_row_,
+                   .plain = {n, x.q, 1, x.d_row, x.g, x.v_row},
+                   .fresh = false,
+                   .ahead = &x.ahead,
+                   .lost = side.lost_x});
+      transpose(side.x_rows, v_row_, D_, V_, side.x, d_row_);
+      x.channels.cross_columns(side.x_sum, side.lost_x_sum, 0, 1);
+      add_columns<T>(x.q, x.d_row, n, D_, x.dden, {0, 1}, side.x_sum, side.lost_x_sum);
+    }
+    if (with_costs_ && visit.inside) {
+      // The border where this half ends belongs to no chunk of it.
+      Int ahead = visit.from_right ? visit.chunk : visit.chunk + 1;
+      if (ahead == head_.middle()) keep_anchor(visit.from_right, ahead);
+    }
+  }
+
+  // What a state does to rows it is met by: grad += decayed (values state + weights sums). Leaves the decayed rows in
+  // x.rows. Every token's cost is paid by all that are met later, and `with_own` by itself.
+  void enter(Int n, const T* values, const T* state, const T* sums, const T* weights, const T* rows, T* grad,
+             bool with_own, T* total, Scratch& x) const {
+    multiply<T>(n, D_,
+                {.c = x.part, .c_row = x.d_row, .plain = {V_, values, x.v_row, 1, state, d_row_}, .ahead = &x.ahead});
+    std::copy(rows, rows + n * x.d_row, x.rows);
+    x.channels.along(n, false, with_own, x.rows, x.running, x.weights);
+    for (Int i = n - 1; i >= 0; --i) {
+      Vec<T> weight = splat(weights ? weights[i] : T(1));
+      for (Int d = 0; d < D_; d += W<T>) {
+        Int place = i * x.d_row + d;
+        Vec<T> y = load(x.part + place) + weight * load(sums + d);
+        Vec<T> before = load(total + d), after = before + y * load(x.rows + place);
+        store(grad + place, load(grad + place) + y * load(x.weights + place));
+        store(x.dcost + place, load(x.dcost + place) + (with_own ? after : before));
+        store(total + d, after);
+      }
+    }
+  }
+
+  // Walks from before the chunk to behind it pay every cost in it. The first visit knows what arrives and what
+  // departs on its side; the second what comes over the border.
+  void flow(const Visit& visit, Side& side, Int n, bool on, bool back, Scratch& x) {
+    if (visit.inside) {
+      std::copy(x.arrived, x.arrived + D_, side.arrivals + visit.chunk * D_);
+      std::copy(x.departed, x.departed + D_, side.departures + visit.chunk * D_);
+      return;
+    }
+    const Side& other = sides_[!visit.from_right];
+    std::fill(x.running, x.running + x.d_row, T(0));
+    if (on) pass(visit, side.on, x.arrived, other.departures + visit.chunk * D_, x);
+    if (back) pass(visit, side.back, x.departed, other.arrivals + visit.chunk * D_, x);
+    for (Int i = 0; i < n; ++i)
+      for (Int d = 0; d < D_; ++d) x.dcost[i * x.d_row + d] += x.running[d];
+  }
+
+  // What of a flow goes through is added to x.running; what starts here joins it.
+  void pass(const Visit& visit, ChannelFlow<T>& flow, const T* ends, const T* starts, Scratch& x) {
+    std::vector<double> off(static_cast<std::size_t>(D_));
+    bool any = false;
+    for (Int d = 0; d < D_; ++d) {
+      double through = flow.value[index(d)] - ends[d];
+      bool nothing = !visit.leave || x.channels.cross(d) < std::numeric_limits<T>::epsilon();
+      if (nothing && flow.carried[index(d)]) off[index(d)] = -through, any = true;  // which is known exactly
+    }
+    if (any) settle(visit, flow, off);
+    for (Int d = 0; d < D_; ++d) {
+      double through = flow.value[index(d)] - ends[d];
+      bool nothing = !visit.leave || x.channels.cross(d) < std::numeric_limits<T>::epsilon();
+      if (!nothing) x.running[d] += static_cast<T>(through);
+      flow.value[index(d)] = (nothing ? 0 : through) + starts[d];
+      flow.carried[index(d)] = nothing ? 0 : flow.carried[index(d)] + 1;
+    }
+  }
+
+  const Head<T>& head_;
+  const Problem& p_;
+  Division<T> division_;
+  bool with_costs_;
+  Int D_, V_, d_row_, v_row_, state_size_, side_size_;
+  Side sides_[2];
+  T* dden_;  // [tokens]
+  Growing<T> dq_, dk_, dv_, dcost_;
+  Buffer memory_, sums_;
+};
+
+}  // namespace
+}  // namespace lion
