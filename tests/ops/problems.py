@@ -14,9 +14,12 @@ DECAYS = ("none", "fixed", "fixed diagonal", "per token", "diagonal")
 KINDS = {"fixed": "scalar", "per token": "scalar", "fixed diagonal": "diagonal"}
 
 
-def kernels(decay: str) -> list[dict[str, str]]:
+def kernels(decay: str, gain: bool = False) -> list[dict[str, str]]:
     """Every kernel of the table for this kind of decay, as arguments of `lion.attention`."""
-    return [{"backend": backend, "form": form} for backend, form, kind in KERNELS if kind == KINDS.get(decay, decay)]
+    wanted = KINDS.get(decay, decay)
+    if gain and wanted == "diagonal":
+        wanted = "gated diagonal"
+    return [{"backend": backend, "form": form} for backend, form, kind in KERNELS if kind == wanted]
 
 
 ALL_KERNELS = kernels("none")  # there is none that has only decays

@@ -102,10 +102,41 @@ CASES = {
         ValueError,
         "backend is 'tensorflow'; expected one of 'auto', 'cpu', 'torch'.",
     ),
-    "beta": (
+    "beta of other shape": (
+        {"beta": rand(B, H, T), "norm": "none"},
+        ValueError,
+        "beta has shape (2, 3, 6); expected (2, 6, 3) = [B, T, H]: transpose it.",
+    ),
+    "beta and a norm": (
         {"beta": rand(B, T, H)},
-        NotImplementedError,
-        "beta asks for the delta rule, which this version of lion does not have: leave beta out, and use log_decay.",
+        ValueError,
+        "norm is 'sum'; expected 'none' with beta: what the delta rule takes back has no row sum.",
+    ),
+    "beta and channels": (
+        {"beta": rand(B, T, H), "norm": "none", "log_decay": -rand(H, D)},
+        ValueError,
+        "log_decay has shape (3, 4), one per channel; expected [H] or [B, T, H] with beta.",
+    ),
+    "beta and a gate": (
+        {"beta": rand(B, T, H), "norm": "none", "log_gain": rand(B, T, H)},
+        ValueError,
+        "log_gain and beta are both given; expected one of them: beta is the delta rule's own gate.",
+    ),
+    "beta too large": (
+        {"beta": torch.full((B, T, H), 2.5), "norm": "none"},
+        ValueError,
+        "beta is 2.5 at [0, 0, 0]; expected values from 0 to 2: take a sigmoid of it.",
+    ),
+    "beta negative": (
+        {"beta": torch.full((B, T, H), -0.5), "norm": "none"},
+        ValueError,
+        "beta is -0.5 at [0, 0, 0]; expected values from 0 to 2: take a sigmoid of it.",
+    ),
+    "beta in chunks": (
+        {"beta": rand(B, T, H), "norm": "none", "form": "chunk"},
+        ValueError,
+        "no kernel for form 'chunk' on backend 'auto' with the delta rule, with one decay per head or none. "
+        "What works: torch full, torch rnn, torch scan.",
     ),
     "log_decay is no tensor": (
         {"log_decay": -0.5},

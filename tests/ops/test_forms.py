@@ -19,7 +19,7 @@ def compare(kwargs, chunk_size=None, **options):
     want = output_and_gradients(reference.attention, kwargs, **options)
     rank = {1: "fixed", 2: "fixed diagonal", 3: "per token", 4: "diagonal"}
     decay = "none" if kwargs["log_decay"] is None else rank[kwargs["log_decay"].dim()]
-    for kernel in kernels(decay):
+    for kernel in kernels(decay, gain=kwargs["log_gain"] is not None):
         size = chunk_size if kernel["form"] in CHUNKED else None
         got = output_and_gradients(lion.attention, kwargs, **kernel, chunk_size=size, **options)
         given = {name: x for name, x in kwargs.items() if x is not None and name not in ("q", "k", "v")}
@@ -110,7 +110,7 @@ def test_every_form_has_a_kernel_for_every_decay_on_torch():
 
 def test_inputs_are_never_written():
     for decay, kernel in [(kind, x) for kind in DECAYS for x in kernels(kind)]:
-        kwargs = problem(decay, gain=True, self_weight=True, mask=True, orders=2)
+        kwargs = problem(decay, gain=kernel in kernels(decay, gain=True), self_weight=True, mask=True, orders=2)
         before = {name: x.clone() for name, x in kwargs.items() if x is not None}
         output_and_gradients(lion.attention, kwargs, **kernel)
         for name, x in before.items():

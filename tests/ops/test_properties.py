@@ -37,8 +37,8 @@ def test_any_form_is_the_definition(
     torch.manual_seed(seed)
     options = {"gain": gain, "self_weight": self_weight, "mask": mask, "packed": packed, "orders": orders}
     kwargs = problem(decay, B=B, T=T, H=H, D=D, V=V, **options)
-    if kernel not in kernels(decay):
-        kernel = kernels(decay)[0]
+    if kernel not in kernels(decay, gain):
+        kernel = kernels(decay, gain)[0]
     size = chunk_size if kernel["form"] in CHUNKED else None
     want = output_and_gradients(reference.attention, kwargs, norm=norm, direction=direction)
     got = output_and_gradients(lion.attention, kwargs, norm=norm, direction=direction, **kernel, chunk_size=size)
