@@ -120,9 +120,9 @@ class LowRank(Decay):
                 self.up.bias.copy_(torch.linspace(-6, 1, channels).repeat(heads))
 
     def forward(self, x: Tensor) -> Gates:
-        if self.double_exponential:
-            return Gates(-self.up(x.tanh()).unflatten(-1, self.size).exp())
-        return Gates(F.logsigmoid(self.up(x)).unflatten(-1, self.size) / 16)
+        y = x.tanh() if self.double_exponential else x
+        y = self.up(y.to(self.up.weight.dtype)).to(x.dtype).unflatten(-1, self.size)
+        return Gates(-y.exp() if self.double_exponential else F.logsigmoid(y) / 16)
 
 
 class LowerBounded(Decay):

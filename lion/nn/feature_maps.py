@@ -81,7 +81,8 @@ class PositiveRandom(FeatureMap):
 class RandomFourier(FeatureMap):
     """Gated RFA's: sines and cosines of random directions, whose products are a Gaussian of the distance of q and k.
 
-    Both are normalised first. The widths of the Gaussian are learned.
+    Both are normalised first. The widths of the Gaussian are learned, and are large at first: the products of so few
+    directions as a head has would be as often negative as not, and with them what they are divided by.
     """
 
     directions: Tensor
@@ -90,7 +91,7 @@ class RandomFourier(FeatureMap):
         super().__init__()
         self.channels = 2 * channels
         self.register_buffer("directions", torch.randn(channels, channels))
-        self.log_width = nn.Parameter(torch.zeros(channels))
+        self.log_width = nn.Parameter(torch.full((channels,), math.log(4)))
 
     def forward(self, x: Tensor) -> Features:
         directions = self.directions * (-self.log_width).exp()

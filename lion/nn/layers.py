@@ -85,6 +85,7 @@ class LionAttention(nn.Module):
                 one_of(name, choice, known)
                 given[name] = choice
         self.variant: Variant = dataclasses.replace(VARIANTS[variant], **given)
+        self._check_choices(variant, given)
         self.name, self.dim, self.direction = variant, dim, direction
         self.double_diagonal = double_diagonal
         self.form, self.backend, self.chunk_size = form, backend, chunk_size
@@ -201,6 +202,8 @@ class LionAttention(nn.Module):
             k, k_scale = self.k_features(k.unflatten(-1, (heads, -1)))
         if k_scale is not None:
             log_gain = k_scale.to(wide) if log_gain is None else log_gain + k_scale.to(wide)
+        if log_gain is not None and (self.variant.delta or self.variant.decay_between):  # these take no gates
+            k, log_gain = k * log_gain.exp()[..., None].to(k.dtype), None
         if q_scale is not None and self.variant.norm in ("none", "max"):  # else it cancels
             q = q * q_scale[..., None].exp()
         if self.variant.scaled:
@@ -217,8 +220,8 @@ class LionAttention(nn.Module):
         if self.skip is not None:
             out = out + self.skip[:, None] * y.values
         if self.output_norm is not None:
-            out = self.output_norm(out)
-        out = out.flatten(-2)
+            out = self.output_norm(out.to(self.output_norm.weight.dtype))
+        out = out.to(y.values.dtype).flatten(-2)
         if self.variant.gate:
             out = out * GATES[self.variant.gate](y.gate)
         return self.out_proj(out)
@@ -228,6 +231,14 @@ class LionAttention(nn.Module):
         if self.bonus is not None:
             return times * self.bonus
         return times if self.double_diagonal else None
+
+    def _check_choices(self, name: str, given: dict[str, Any]) -> None:
+        if self.variant.softmax and given:
+            raise ValueError(f"variant is 'softmax', which has no {' or '.join(given)} to choose.")
+        if (self.variant.delta or self.variant.decay_between) and self.variant.norm != "none":
+            raise ValueError(
+                f"norm is {self.variant.norm!r}; expected 'none' with variant {name!r}: it has no row sums."
+            )
 
     def _set_orders(self, orders: Sequence[str] | Tensor | None, grid: tuple[int, int] | None) -> None:
         names = None if isinstance(orders, Tensor) else orders

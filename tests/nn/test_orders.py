@@ -1,0 +1,52 @@
+"""Paths through a grid, and layers that walk them."""
+
+import pytest
+import torch
+
+import lion
+from lion.nn.orders import ORDERS, grid_orders
+
+
+def test_the_paths():
+    grid = {name: path(2, 3).tolist() for name, path in ORDERS.items()}
+    assert grid == {
+        "rows": [0, 1, 2, 3, 4, 5],
+        "columns": [0, 3, 1, 4, 2, 5],
+        "snake": [0, 1, 2, 5, 4, 3],
+        "transposed_snake": [0, 3, 4, 1, 2, 5],
+    }
+
+
+@pytest.mark.parametrize("name", ["snake", "transposed_snake"])
+def test_a_snake_never_jumps(name):
+    path = ORDERS[name](5, 4)
+    rows, columns = path // 4, path % 4
+    assert ((rows.diff().abs() + columns.diff().abs()) == 1).all()
+    assert sorted(path.tolist()) == list(range(20))
+
+
+def test_tokens_beside_the_grid_come_first():
+    assert grid_orders(["rows", "columns"], 2, 2, prefix=1).tolist() == [[0, 1, 2, 3, 4], [0, 1, 3, 2, 4]]
+
+
+@pytest.mark.parametrize("variant", ["lion_s", "lion_d_diag", "rwkv6", "xlstm", "deltanet", "mamba"])
+def test_a_layer_sums_over_its_orders(variant):
+    layer = lion.LionAttention(16, 2, variant, orders=["snake", "transposed_snake"]).double()
+    x = torch.randn(2, 13, 16).double()  # a class token and 3 x 4
+    out = layer(x, grid=(3, 4))
+    given = lion.LionAttention(16, 2, variant, orders=grid_orders(["snake", "transposed_snake"], 3, 4, prefix=1))
+    given.double().load_state_dict(layer.state_dict())
+    torch.testing.assert_close(given(x), out)
+    torch.testing.assert_close(layer.set_form("rnn")(x, grid=(3, 4)), out, rtol=1e-10, atol=1e-10)
+    # Transposing the grid exchanges the two paths.
+    transposed = x[:, torch.cat([torch.tensor([0]), torch.arange(12).view(3, 4).T.flatten() + 1])]
+    back = torch.cat([torch.tensor([0]), torch.arange(12).view(4, 3).T.flatten() + 1])
+    torch.testing.assert_close(layer(transposed, grid=(4, 3))[:, back], out, rtol=1e-10, atol=1e-10)
+
+
+def test_the_grid_is_a_square_unless_said_otherwise():
+    layer = lion.LionAttention(16, 2, orders="snake")
+    x = torch.randn(1, 10, 16)
+    torch.testing.assert_close(layer(x), layer(x, grid=(3, 3)))
+    with pytest.raises(ValueError, match="grid is 4 x 3, more than the 10 tokens there are"):
+        layer(x, grid=(4, 3))

@@ -1,0 +1,262 @@
+"""Every variant, in every form it has: the same outputs and gradients, and it learns."""
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import nn
+
+import lion
+from lion.nn.decay import DECAYS
+from lion.nn.feature_maps import FEATURE_MAPS
+from lion.nn.layers import directions
+from lion.ops.kernels import KERNELS
+
+LINEAR = [name for name in lion.VARIANTS if name != "softmax"]
+
+
+def output_and_gradients(layer, x, **options):
+    layer.zero_grad()
+    x = x.clone().requires_grad_()
+    out = layer(x, **options)
+    (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+    return [out.detach(), x.grad, *(p.grad for p in layer.parameters())]
+
+
+def forms_of(layer, x):
+    """(form, backend) of every kernel that can run what the layer asks for."""
+    found = []
+    for backend, form in sorted({(backend, form) for backend, form, _ in KERNELS}):
+        layer.set_form(form, backend=backend)
+        try:
+            layer(x)
+        except ValueError:
+            continue
+        found.append((form, backend))
+    return found
+
+
+@pytest.mark.parametrize("direction", ["both", "forward", "backward"])
+@pytest.mark.parametrize("variant", LINEAR)
+def test_every_form_is_the_same(variant, direction):
+    layer = lion.LionAttention(16, 2, variant, direction=direction).double()
+    x = torch.randn(2, 23, 16).double()
+    forms = forms_of(layer, x)
+    assert {"full", "rnn", "scan"} <= {form for form, _ in forms}
+    mask = torch.rand(2, 23) > 0.2
+    for options in ({}, {"mask": mask}):
+        want = None
+        for form, backend in forms:
+            lion.set_form(layer, form, backend=backend)
+            got = output_and_gradients(layer, x, **options)
+            want = want or got
+            for a, b in zip(got, want, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("variant", lion.VARIANTS)
+def test_every_parameter_gets_a_gradient(variant):
+    layer = lion.LionAttention(16, 2, variant)
+    output_and_gradients(layer, torch.randn(2, 9, 16))
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert (parameter.grad != 0).any(), name
+
+
+@pytest.mark.parametrize("variant", lion.VARIANTS)
+def test_masks_and_packing_change_nothing(variant):
+    for direction in ("both", "forward", "backward"):
+        layer = lion.LionAttention(16, 2, variant, direction=direction).double()
+        x, mask = torch.randn(2, 21, 16).double(), torch.rand(2, 21) > 0.3
+        padded = layer(x, mask)
+        for row in range(2):
+            alone = layer(x[row : row + 1, mask[row]])
+            torch.testing.assert_close(padded[row : row + 1, mask[row]], alone, rtol=1e-10, atol=1e-10)
+        borders = [0, 8, 9, 21]
+        packed = layer(x[:1], cu_seqlens=torch.tensor(borders))
+        for first, last in itertools.pairwise(borders):
+            torch.testing.assert_close(packed[:, first:last], layer(x[:1, first:last]), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("variant", lion.VARIANTS)
+def test_it_reads_both_ways_or_one(variant):
+    """What a token's output depends on."""
+    for direction in ("both", "forward", "backward"):
+        layer = lion.LionAttention(16, 2, variant, direction=direction)
+        x = torch.randn(1, 7, 16, requires_grad=True)
+        (grad,) = torch.autograd.grad(layer(x)[0, 3].sum(), x)
+        sees = (grad[0] != 0).any(-1).tolist()
+        before, after = direction != "backward", direction != "forward"
+        assert sees == [before] * 3 + [True] + [after] * 3
+
+
+class Classifier(nn.Module):
+    def __init__(self, variant, **options):
+        super().__init__()
+        self.embed = nn.Linear(4, 32)
+        self.position = nn.Parameter(0.1 * torch.randn(16, 32))
+        self.norm, self.attention = nn.LayerNorm(32), lion.LionAttention(32, 4, variant, **options)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        x = self.embed(x) + self.position
+        return self.head(F.relu(x + self.attention(self.norm(x))).mean(1))
+
+
+def digits():
+    """8 x 8 pixels as 16 patches of 2 x 2; the last 400 are held out."""
+    images, labels = load_digits(return_X_y=True)
+    patches = torch.tensor(images / 16).float().view(-1, 4, 2, 4, 2).transpose(2, 3).reshape(-1, 16, 4)
+    return patches, torch.tensor(labels)
+
+
+@pytest.mark.parametrize("variant", lion.VARIANTS)
+def test_it_learns_digits(variant):
+    """200 steps, from ln 10 = 2.3 to well below: most of the digits it has not seen are right."""
+    x, y = digits()
+    model = Classifier(variant)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for _ in range(200):
+        batch = torch.randint(0, len(x) - 400, (64,))
+        loss = F.cross_entropy(model(x[batch]), y[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        held_out = F.cross_entropy(model(x[-400:]), y[-400:])
+    assert held_out < 1.0
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+def test_decays_are_decays(decay):
+    """Never above 1, whatever the input, and of the rank that lion.attention takes."""
+    module = DECAYS[decay](2, 8)
+    log_decay, log_gain, factor = module(10 * torch.randn(3, 5, module.columns))
+    if log_decay is not None:
+        assert (log_decay <= 0).all()
+        assert log_decay.shape in ((2,), (2, 8), (3, 5, 2), (3, 5, 2, 8))
+    for x in (log_gain, factor):
+        assert x is None or x.shape == (3, 5, 2)
+
+
+@pytest.mark.parametrize("features", FEATURE_MAPS)
+def test_features(features):
+    layer = lion.LionAttention(16, 2, "lion_s", features=features).double()
+    x = torch.randn(2, 9, 16).double()
+    auto = layer(x)
+    assert auto.isfinite().all()
+    torch.testing.assert_close(layer.set_form("rnn")(x), auto, rtol=1e-10, atol=1e-10)
+
+
+def test_performer_is_softmax_on_average():
+    """Over many draws of the random directions; and far beyond the range of exp in float32."""
+    q, k = 0.5 * torch.randn(2, 20, 16).double()
+    exact, mean = (q @ k.T / 4).exp(), torch.zeros(20, 20).double()
+    for _ in range(2000):
+        features = FEATURE_MAPS["performer"](16)
+        (fq, q_scale), (fk, k_scale) = features(q), features(k)
+        mean += fq @ fk.T * (q_scale[:, None] + k_scale).exp() / 2000
+    assert (mean / exact - 1).abs().mean() < 0.05
+    large, scale = features(1000 * q.float())
+    assert large.isfinite().all()
+    assert scale.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "decay", ["selective", "selective_diagonal", "softplus", "softplus_diagonal", "fixed_diagonal"]
+)
+def test_other_decays(decay):
+    layer = lion.LionAttention(16, 2, "lion_s_diag", decay=decay).double()
+    x = torch.randn(2, 9, 16).double()
+    auto = layer(x)
+    torch.testing.assert_close(layer.set_form("rnn")(x), auto, rtol=1e-10, atol=1e-10)
+
+
+def test_the_diagonal_counts_twice():
+    """As the sum of a forward and a backward layer has it, without the correction."""
+    layer = lion.LionAttention(16, 2, "linatt", double_diagonal=True).double()
+    layer.output_norm = None
+    x = torch.randn(2, 9, 16).double()
+    both = layer(x)
+    layer.double_diagonal = False
+    ways = []
+    for layer.direction in ("forward", "backward"):
+        ways.append(layer(x) - layer.out_proj.bias)
+    torch.testing.assert_close(both, sum(ways) + layer.out_proj.bias, rtol=1e-10, atol=1e-10)
+
+
+def test_hippo_and_zero_order_hold():
+    layer = lion.LionAttention(32, 2, "lion_d_diag")
+    rates = -layer.decay(torch.zeros(1, 1, 0)).log_decay
+    torch.testing.assert_close(rates / rates[:, :1], torch.arange(1.0, 17).expand(2, -1))  # n + 1
+    q, k, v, *_ = layer.in_proj.weight.split(list(layer.columns.values()))
+    assert 0.08 < q.std() < 0.12
+    assert 0.08 < k.std() < 0.12
+    sizes = v.square().mean(-1).sqrt()
+    forgets = -torch.expm1(-rates.flatten())
+    torch.testing.assert_close(sizes / forgets, (sizes / forgets).mean().expand(32), rtol=0.5, atol=0)
+
+
+def test_reduced_precision():
+    for variant in lion.VARIANTS:
+        layer = lion.LionAttention(16, 2, variant)
+        x = torch.randn(2, 9, 16)
+        want = layer(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert (layer(x).float() - want).abs().max() < 0.1 * want.abs().max(), variant
+        half = layer.bfloat16()(x.bfloat16())
+        assert half.dtype == torch.bfloat16
+        assert (half.float() - want).abs().max() < 0.1 * want.abs().max(), variant
+
+
+@pytest.mark.parametrize("variant", ["lion_s", "rwkv6", "deltanet", "mamba", "softmax"])
+def test_compile(variant):
+    layer, x = lion.LionAttention(16, 2, variant), torch.randn(2, 9, 16)
+    torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x), layer(x))
+
+
+def test_the_table_says_where_it_comes_from():
+    for name, variant in lion.VARIANTS.items():
+        assert variant.paper.startswith(("Table 1", "Section 4.5", "eq. 1")), name
+        assert variant.decay in DECAYS
+        assert variant.features in FEATURE_MAPS
+    assert {x.name for x in dataclasses.fields(lion.VARIANTS["mamba"])} >= {"features", "decay", "norm", "keys"}
+
+
+def test_directions():
+    assert directions("both", 2) == ["both", "both"]
+    assert directions("alternating", 3) == ["forward", "backward", "forward"]
+    with pytest.raises(ValueError, match="direction is 'sideways'; expected one of"):
+        directions("sideways", 2)
+
+
+def test_set_form():
+    model = nn.Sequential(nn.Linear(16, 16), nn.Sequential(lion.LionAttention(16, 2), nn.ReLU()))
+    assert lion.set_form(model, "rnn") is model
+    assert model[1][0].form == "rnn"
+    with pytest.raises(ValueError, match="there is no LionAttention in this Linear"):
+        lion.set_form(nn.Linear(2, 2), "rnn")
+
+
+REFUSALS = {
+    "variant is 'lions'; expected one of 'softmax', .* Did you mean 'lion_s'?": {"variant": "lions"},
+    "dim is 16 and heads is 3; expected dim to be a multiple of heads.": {"heads": 3},
+    "features is 'silo'; expected one of 'silu'": {"features": "silo"},
+    "decay is 'slow'; expected one of 'none'": {"decay": "slow"},
+    "norm is 'mean'; expected one of 'sum'": {"norm": "mean"},
+    "direction is 'up'; expected one of": {"direction": "up"},
+    "variant is 'softmax', which has no decay to choose": {"variant": "softmax", "decay": "fixed"},
+    "norm is 'sum'; expected 'none' with variant 'rwkv6'": {"variant": "rwkv6", "norm": "sum"},
+    "orders is 'spiral'; expected one of 'rows', 'columns', 'snake'": {"orders": ["spiral"]},
+    "direction is 'forward'; expected 'both' where there are orders": {"orders": ["snake"], "direction": "forward"},
+}
+
+
+@pytest.mark.parametrize("message", REFUSALS)
+def test_refusals(message):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        lion.LionAttention(**{"dim": 16, "heads": 2} | REFUSALS[message])
