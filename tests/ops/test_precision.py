@@ -2,11 +2,13 @@
 
 import itertools
 import json
+import math
 import subprocess
 import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import lion
 import lion.ops.kernels
@@ -156,3 +158,60 @@ def test_a_million_tokens(backend):
         assert found[T]["error"] <= 1e-5
     per_token = {T: x["bytes"] / T for T, x in found.items()}
     assert per_token[1 << 20] <= 1.1 * per_token[1 << 16]
+
+
+LONG = 16_384
+
+
+def extreme_channels(D):
+    """Log decays of D channels, from 1 - 1e-6 to 1e-6."""
+    slow = torch.log1p(-torch.logspace(-6, -1, D - D // 2).double())
+    return torch.cat([slow, torch.logspace(-1, -6, D // 2).double().log()])
+
+
+def relative_error(got, want):
+    return ((got.double() - want).abs().max() / want.abs().max()).item()
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+def test_extreme_channels_over_a_long_sequence(backend, per_token):
+    """Decays from 1 - 1e-6 to 1e-6 side by side, 16,384 tokens, float32: outputs and gradients as float64's."""
+    D = 8
+    log_decay = extreme_channels(D).expand(1, D)
+    if per_token:
+        log_decay = torch.stack([log_decay[:, torch.randperm(D)] for _ in range(LONG)])[None]
+    q, k = (torch.rand(1, LONG, 1, D).double() for _ in range(2))
+    kwargs = {"q": q, "k": k, "v": torch.randn(1, LONG, 1, 8).double(), "log_decay": log_decay}
+    single = {name: x.float() for name, x in kwargs.items()}
+    exact = {name: x.double() for name, x in single.items()}  # of the same numbers
+    want = output_and_gradients(lion.attention, exact, form="scan", backend="torch")
+    got = output_and_gradients(lion.attention, single, form="scan", backend=backend)
+    for name, x in want.items():
+        assert got[name].isfinite().all(), name
+        assert relative_error(got[name], x) <= 1e-4, name
+
+
+@pytest.mark.parametrize("decay", [0.0, math.log1p(-1e-6), math.log(0.5), math.log(1e-6)])
+def test_the_delta_rule_over_a_long_sequence(decay):
+    q, v = torch.randn(1, LONG, 1, 8), torch.randn(1, LONG, 1, 8)
+    k = F.normalize(torch.randn(1, LONG, 1, 8), dim=-1)
+    kwargs = {"q": q, "k": k, "v": v, "beta": torch.rand(1, LONG, 1), "log_decay": torch.full((1,), decay)}
+    want = output_and_gradients(lion.attention, {name: x.double() for name, x in kwargs.items()}, norm="none")
+    got = output_and_gradients(lion.attention, kwargs, norm="none")
+    for name, x in want.items():
+        assert got[name].isfinite().all(), name
+        assert relative_error(got[name], x) <= 1e-4, name
+
+
+def test_the_papers_factored_form_overflows():
+    """Q * L times K / L, with L the product of all decays so far: L is 0 long before the sequence ends."""
+    D = 8
+    log_decay = extreme_channels(D)
+    L = (torch.arange(LONG)[:, None] * log_decay).exp().float()
+    q, k = torch.rand(2, LONG, D)
+    rows = slice(LONG - 64, LONG)
+    assert not ((q * L)[rows] @ (k / L)[rows].T).isfinite().all()
+    # Every decay between neighbours is a harmless number, and so is the output.
+    out = lion.attention(q[None, :, None], k[None, :, None], torch.randn(1, LONG, 1, 4), log_decay[None].float())
+    assert out.isfinite().all()

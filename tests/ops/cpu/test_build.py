@@ -29,7 +29,9 @@ print(library.loaded().instruction_set)
 torch.manual_seed(0)
 flags = (False, True)
 sizes = [(1, 1, 1, 1), (9, 3, 1, 5), (70, 17, 9, None), (150, 16, 16, None), (33, 5, 16, 7), (40, 64, 33, 16)]
-for (T, D, V, chunk), decay, gain in itertools.product(sizes, ("none", "per token"), flags):
+for (T, D, V, chunk), decay, gain in itertools.product(sizes, ("none", "per token", "diagonal"), flags):
+    if gain and decay == "diagonal":
+        continue
     direction = "backward" if gain else "both"
     for mask, orders, packed, norm in ((False, 0, False, "sum"), (True, 2, False, "max"), (True, 1, True, "none")):
         given = {"gain": gain, "self_weight": mask, "mask": mask, "packed": packed, "orders": orders}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lion
 from lion.ops import reference
 from lion.ops.cpu import library
-from tests.ops.problems import assert_same, output_and_gradients, problem
+from tests.ops.problems import DECAYS, assert_same, output_and_gradients, problem
 
 pytestmark = pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no compiled kernels: {library.LIBRARY}")
 
@@ -31,7 +31,7 @@ LAYOUTS = {
 
 @settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
-    decay=st.sampled_from(["none", "fixed", "per token"]),
+    decay=st.sampled_from(DECAYS),
     B=st.integers(1, 3),
     T=st.integers(0, 90),
     H=st.integers(1, 5),
@@ -52,6 +52,7 @@ def test_fuzz(
 ):  # fmt: skip
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
+    options["gain"] &= "diagonal" not in decay
     kwargs = problem(decay, B=B, T=T, H=H, D=D, V=V, orders=orders, **options)
     for name, layout in zip("qkv", layouts, strict=True):
         kwargs[name] = LAYOUTS[layout](kwargs[name])
@@ -71,10 +72,12 @@ def outputs_with(threads: int, kwargs: dict, **options) -> dict[str, torch.Tenso
     return output_and_gradients(lion.attention, kwargs, backend="cpu", **options)
 
 
-@pytest.mark.parametrize("decay", ["none", "fixed", "per token"])
+@pytest.mark.parametrize("decay", DECAYS)
 @pytest.mark.parametrize(("B", "H", "T"), [(1, 1, 1000), (1, 3, 700), (2, 5, 197), (1, 1, 20)])
 def test_the_same_bits_from_any_number_of_threads(decay, B, H, T):
     for gain, orders, direction in itertools.product((False, True), (0, 2), ("both", "forward")):
+        if gain and "diagonal" in decay:
+            continue
         kwargs = problem(decay, B=B, T=T, H=H, D=16, V=16, gain=gain, orders=orders)
         kwargs = {n: x.float() if x is not None and x.is_floating_point() else x for n, x in kwargs.items()}
         want = outputs_with(1, kwargs, direction=direction)
@@ -86,9 +89,10 @@ def test_the_same_bits_from_any_number_of_threads(decay, B, H, T):
 
 @pytest.mark.parametrize("direction", ["both", "forward", "backward"])
 @pytest.mark.parametrize("chunk_size", [1, 7, 300, None])
-def test_many_chunks(direction, chunk_size):
-    """The flow over the borders, from which decays get their gradients, begins anew every 512 tokens."""
-    kwargs = problem("per token", B=1, T=2311, H=1, gain=True)
+@pytest.mark.parametrize("decay", ["per token", "diagonal"])
+def test_many_chunks(decay, direction, chunk_size):
+    """The flow over the borders, from which decays get their gradients, begins anew every 8 chunks."""
+    kwargs = problem(decay, B=1, T=2311, H=1, gain=decay == "per token")
     want = output_and_gradients(lion.attention, kwargs, backend="torch", form="full", direction=direction)
     got = output_and_gradients(lion.attention, kwargs, backend="cpu", chunk_size=chunk_size, direction=direction)
     assert_same(got, want, 1e-10)
@@ -96,14 +100,15 @@ def test_many_chunks(direction, chunk_size):
 
 @pytest.mark.parametrize("T", [197, 1024, 8192])
 @pytest.mark.parametrize("strength", [1e-4, 1e-2, 1.0])
-@pytest.mark.parametrize("kind", ["none", "fixed", "per token"])
+@pytest.mark.parametrize("kind", DECAYS)
 def test_float32_is_as_exact_as_plain_torch(T, strength, kind):
     """At most twice the error of the torch scan, outputs and gradients; float64 is the judge."""
     H = 32 if kind == "fixed" else 8  # a decay per head: of few, the error would be chance
+    shape = {"fixed": (H,), "fixed diagonal": (H, 16), "per token": (1, T, H), "diagonal": (1, T, H, 16)}
     q, k = (torch.rand(1, T, H, 16) for _ in range(2))
     inputs = {"q": q, "k": k, "v": torch.randn(1, T, H, 16)}
     if kind != "none":
-        inputs["log_decay"] = -strength * (torch.rand(1, T, H) if kind == "per token" else torch.rand(H))
+        inputs["log_decay"] = -strength * torch.rand(shape[kind])
     exact = output_and_gradients(lion.attention, {n: x.double() for n, x in inputs.items()}, backend="torch")
     runs = {
         name: output_and_gradients(lion.attention, dict(inputs), backend=name, form="scan") for name in ("cpu", "torch")
