@@ -65,6 +65,7 @@ def _bench(commands) -> None:
     op.add_argument(
         "--no-softmax", action="store_true", help="leave out the softmax attention (slow on long sequences)"
     )
+    op.add_argument("--variants", action="store_true", help="the kinds of operator behind the variants, instead")
     op.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
     op.add_argument("--json", type=Path, default=Path("runs/bench/op.json"), help="where to write the numbers")
     op.set_defaults(run=_bench_op)
@@ -72,6 +73,13 @@ def _bench(commands) -> None:
     kernel.add_argument("--rounds", type=int, default=7, help="the best of so many rounds (7)")
     kernel.add_argument("--json", type=Path, default=Path("runs/bench/kernel.json"), help="where to write the numbers")
     kernel.set_defaults(run=_bench_kernel)
+    layer = what.add_parser("layer", help="whole layers of the paper's variants, training, beside softmax")
+    for name, default in {"batch": 8, "tokens": 197, "dim": 384, "heads": 6}.items():
+        layer.add_argument(f"--{name}", type=int, default=default, help=f"({default})")
+    layer.add_argument("--all", action="store_true", help="every variant")
+    layer.add_argument("--rounds", type=int, default=30, help="the best of so many rounds (30)")
+    layer.add_argument("--json", type=Path, default=Path("runs/bench/layer.json"), help="where to write the numbers")
+    layer.set_defaults(run=_bench_layer)
 
 
 def _bench_kernel(args: argparse.Namespace) -> None:
@@ -82,8 +90,20 @@ def _bench_kernel(args: argparse.Namespace) -> None:
     kernel.run(args.rounds, args.json)
 
 
+def _bench_layer(args: argparse.Namespace) -> None:
+    from lion.bench import layer
+
+    sizes = {name: getattr(args, name) for name in ("batch", "tokens", "dim", "heads", "rounds")}
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"--{name} is {size}; expected at least 1.")
+    layer.run(**sizes, every=args.all, json_path=args.json)
+
+
 def _bench_op(args: argparse.Namespace) -> None:
-    from lion.bench import op
+    import torch
+
+    from lion.bench import kinds, op
     from lion.doctor import devices
     from lion.ops.checks import one_of
     from lion.ops.kernels import BACKENDS, FORMS
@@ -98,13 +118,18 @@ def _bench_op(args: argparse.Namespace) -> None:
         raise ValueError(f"--device {args.device} cannot be used: {reason}.")
     if args.rounds < 1 or (args.threads is not None and args.threads < 1):
         raise ValueError("--rounds and --threads are at least 1.")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    if args.variants:
+        for shape in args.shapes or [str(kinds.USUAL)]:
+            kinds.run(op.Shape.parse(shape), rounds=args.rounds, json_path=args.json)
+        return
     op.run(
         [op.Shape.parse(x) for x in args.shapes] if args.shapes else op.SHAPES,
         args.forms or tuple(FORMS),
         backend=args.backend,
         dtype=args.dtype,
         decay=args.decay,
-        threads=args.threads,
         rounds=args.rounds,
         with_softmax=not args.no_softmax,
         with_memory=not args.no_memory,
@@ -114,8 +139,8 @@ def _bench_op(args: argparse.Namespace) -> None:
 
 
 def _list(commands) -> None:
-    parser = commands.add_parser("list", help="what there is: forms, decays, backends, kernels")
-    parser.add_argument("what", nargs="?", choices=("forms", "decays", "backends", "kernels"))
+    parser = commands.add_parser("list", help="what there is: variants, forms, decays, backends, kernels")
+    parser.add_argument("what", nargs="?", choices=("variants", "forms", "decays", "backends", "kernels"))
 
     def run(args: argparse.Namespace) -> None:
         from lion.doctor import listing

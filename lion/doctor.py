@@ -4,10 +4,13 @@ import importlib.metadata
 import os
 import platform
 import shutil
+from collections.abc import Callable
 
 import torch
 
 from lion._version import __version__
+from lion.nn.layers import LionAttention
+from lion.nn.variants import VARIANTS
 from lion.ops.cpu import library
 from lion.ops.kernels import BACKENDS, DECAYS, FORMS, KERNELS, why_not_compiled
 from lion.text import table
@@ -59,6 +62,32 @@ def doctor() -> str:
     )
 
 
+DECAY_RANKS = {
+    1: "per head, fixed",
+    2: "per channel, fixed",
+    3: "per token",
+    4: "per token and channel",
+}
+DIM, HEADS = 384, 6  # of the layers whose parameters are counted
+
+
+def variants() -> str:
+    """The table of variants, with what can be counted of a layer."""
+    rows = []
+    for name, variant in VARIANTS.items():
+        layer = LionAttention(DIM, HEADS, name)
+        log_decay = layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay
+        decay = "none" if log_decay is None else DECAY_RANKS[log_decay.dim()]
+        parameters = sum(x.numel() for x in layer.parameters())
+        time = "T^2 D" if variant.softmax else "T D V"
+        norm = "softmax" if variant.softmax else variant.norm
+        rows.append(
+            (name, f"{parameters / 1e3:,.0f}k", "delta rule" if variant.delta else decay, norm, time, variant.about)
+        )
+    header = ("variant", "parameters", "decay", "norm", "time", "what it is")
+    return table(header, rows) + f"\n\nparameters: of a layer of {DIM} channels and {HEADS} heads"
+
+
 def kernels() -> str:
     """Which backend has which form for which decay."""
     rows = []
@@ -68,7 +97,8 @@ def kernels() -> str:
     return table(("kernels: decay", *FORMS), rows)
 
 
-LISTS = {
+LISTS: dict[str, Callable[[], str]] = {
+    "variants": variants,
     "forms": lambda: table(("form", "how it is computed"), list(FORMS.items())),
     "decays": lambda: table(("decay", "what it is"), list(DECAYS.items())),
     "backends": lambda: table(("backend", "what it is"), [(name, x.about) for name, x in BACKENDS.items()]),

@@ -198,7 +198,6 @@ def run(
     backend: str = "auto",
     dtype: str = "float32",
     decay: str = "per-token",
-    threads: int | None = None,
     rounds: int = 5,
     with_softmax: bool = True,
     with_memory: bool = True,
@@ -206,8 +205,6 @@ def run(
     json_path: Path | None = None,
 ) -> list[dict]:
     """Measure, print a table, write the JSON."""
-    if threads is not None:
-        torch.set_num_threads(threads)
     what = contenders(forms, backend, decay)
     what = [PEER, *what] if with_softmax else what
     with_peak = backend == "cpu" and DTYPES[dtype] in library.DTYPES

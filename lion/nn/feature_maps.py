@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lion.ops.cpu.features import available, unit_silu_op
+
 # Features [..., D'], and the log of a factor per token that was taken out of them, or None.
 Features = tuple[Tensor, Tensor | None]
 
@@ -33,8 +35,8 @@ class Elementwise(FeatureMap):
 
 
 def silu(x: Tensor) -> Tensor:
-    """Shifted and normalised SiLU, the paper's own: positive and negative, of length 1."""
-    return F.normalize(F.silu(x) + 0.5, dim=-1)
+    """Shifted and normalised SiLU, the paper's own: of length 1, and mostly positive."""
+    return unit_silu_op(x) if available(x) else F.normalize(F.silu(x) + 0.5, dim=-1)
 
 
 def elu(x: Tensor) -> Tensor:

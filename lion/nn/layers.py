@@ -111,6 +111,8 @@ class LionAttention(nn.Module):
             "beta": self.heads if chosen.delta else 0,
             "gate": dim if chosen.gate else 0,
         }
+        # Filled up: with 1,158 columns a product is a tenth slower than with 1,160.
+        self.columns["unused"] = -sum(self.columns.values()) % 8
         self.in_proj = nn.Linear(dim, sum(self.columns.values()), bias=bias)
         self.out_proj = nn.Linear(dim, dim, bias=bias)
         self.bonus = nn.Parameter(torch.full((self.heads, channels), 0.5)) if chosen.bonus else None
@@ -191,7 +193,7 @@ class LionAttention(nn.Module):
         return f"{self.name}, {self.dim}, heads={self.heads}, direction={self.direction}, form={self.form}"
 
     def _project(self, x: Tensor) -> "Tokens":
-        q, k, v, decay, beta, gate = self.in_proj(x).split(list(self.columns.values()), -1)
+        q, k, v, decay, beta, gate, _ = self.in_proj(x).split(list(self.columns.values()), -1)
         heads = 1 if self.variant.keys == "shared" else self.heads
         wide = torch.float64 if x.dtype == torch.float64 else torch.float32
         log_decay, log_gain, factor = self.decay(decay.to(wide))

@@ -122,7 +122,7 @@ def whole_layer(layer, x):
     """The layer as its paper has it, from its parameters alone."""
     variant = layer.variant
     projected = x @ layer.in_proj.weight.T + layer.in_proj.bias
-    q, k, v, gates, beta, gate = projected.split(list(layer.columns.values()), -1)
+    q, k, v, gates, beta, gate, _ = projected.split(list(layer.columns.values()), -1)
     heads = 1 if variant.keys == "shared" else HEADS
     q = q.unflatten(-1, (heads, -1))
     k = None if variant.keys == "complement" else k.unflatten(-1, (heads, -1))

@@ -28,13 +28,9 @@ inline Factor<T> factor(T log) {
 
 // The same for decays that differ from token to token, where nothing repeats that could drift: Taylor's series near 0,
 // the usual 2^n times a polynomial elsewhere, both good to a unit or so in the last place and several times as fast.
-inline void exp_parts(Vec<float> x, Vec<float>& grow, Vec<float>& same) {
+inline Vec<float> exp_negative(Vec<float> x) {
   using V = Vec<float>;
   typedef std::int32_t Ints __attribute__((vector_size(LION_VECTOR_BYTES)));
-  V near = 1.f / 40320 + x * (1.f / 362880);
-  for (float inverse : {1.f / 5040, 1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f}) near = near * x + inverse;
-  near = near * x * x + x;  // expm1
-
   V bounded = x > -87.f ? x : splat(-87.f);
   V scaled = bounded * 1.44269504f;
   Ints power = __builtin_convertvector(scaled - 0.5f, Ints);  // rounds to nearest, since it is negative
@@ -43,9 +39,20 @@ inline void exp_parts(Vec<float> x, Vec<float>& grow, Vec<float>& same) {
   V far = 1.f / 720 + rest * (1.f / 5040);
   for (float inverse : {1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f, 1.f}) far = far * rest + inverse;
   far *= reinterpret_cast<V>((power + 127) << 23);
-  far = x > -87.f ? far : V{};  // what is smaller counts as nothing
+  return x > -87.f ? far : V{};  // what is smaller counts as nothing
+}
 
-  same = x > -0.5f ? splat(1.f) : far;
+inline Vec<double> exp_negative(Vec<double> x) {
+  for (Int j = 0; j < W<double>; ++j) x[j] = std::exp(x[j]);
+  return x;
+}
+
+inline void exp_parts(Vec<float> x, Vec<float>& grow, Vec<float>& same) {
+  using V = Vec<float>;
+  V near = 1.f / 40320 + x * (1.f / 362880);
+  for (float inverse : {1.f / 5040, 1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f}) near = near * x + inverse;
+  near = near * x * x + x;  // expm1
+  same = x > -0.5f ? splat(1.f) : exp_negative(x);
   grow = x > -0.5f ? near : V{};
 }
 

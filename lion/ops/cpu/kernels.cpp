@@ -3,6 +3,7 @@
 
 #include "diagonal_backward.h"
 #include "diagonal_forward.h"
+#include "features.h"
 #include "state.h"
 
 namespace lion {
@@ -155,6 +156,6 @@ Int multiply_add(int double_precision, Int rounds) {
 
 }  // namespace
 
-extern const Kernels LION_KERNELS = {LION_NAME, forward, backward, multiply_add};
+extern const Kernels LION_KERNELS = {LION_NAME, forward, backward, features, multiply_add};
 
 }  // namespace lion

@@ -113,6 +113,21 @@ void parallel(std::int64_t count, std::int64_t threads, Task task, void* context
   if (team.failure) throw std::bad_alloc();
 }
 
+// Exceptions end here.
+template <class Work>
+int guarded(Work work) {
+  try {
+    work();
+  } catch (const std::out_of_range&) {
+    return OUTSIDE;
+  } catch (const std::domain_error&) {
+    return BAD_VALUES;
+  } catch (const std::exception&) {
+    return NO_MEMORY;
+  }
+  return DONE;
+}
+
 }  // namespace
 }  // namespace lion
 
@@ -130,16 +145,14 @@ int lion_run(const lion::Problem* problem, std::int64_t size, int backward, cons
     for (const lion::Rows* rows : {&p.dq, &p.dk, &p.dv}) lion::expect_writes(*rows, p.B, item);
   else
     lion::expect_writes(p.out, p.B, item);
-  try {
-    (backward ? kernels->backward : kernels->forward)(*problem, lion::parallel);
-  } catch (const std::out_of_range&) {
-    return lion::OUTSIDE;
-  } catch (const std::domain_error&) {
-    return lion::BAD_VALUES;
-  } catch (const std::exception&) {
-    return lion::NO_MEMORY;
-  }
-  return lion::DONE;
+  return lion::guarded([&] { (backward ? kernels->backward : kernels->forward)(p, lion::parallel); });
+}
+
+int lion_features(const lion::Features* features, std::int64_t size, const char* name) {
+  if (size != sizeof(lion::Features)) return lion::OTHER_PROBLEM;
+  const lion::Kernels* kernels = lion::find(name);
+  if (!kernels) return lion::NO_SUCH_INSTRUCTIONS;
+  return lion::guarded([&] { kernels->features(*features, lion::parallel); });
 }
 
 const char* lion_instruction_set(const char* name) {

@@ -22,7 +22,7 @@ class BadValues(ValueError):
     """The kernel read a decay or a gate that is NaN or too large."""
 
 
-PROBLEM = struct.Struct("88q")  # every field of `Problem` in problem.h
+PROBLEM, FEATURES = struct.Struct("88q"), struct.Struct("19q")  # every field of `Problem` and `Features` in problem.h
 
 FAILURES: dict[int, tuple[type[Exception], str]] = {  # by what lion_run returns
     1: (MemoryError, "lion's CPU kernel could not get its scratch memory."),
@@ -42,6 +42,8 @@ class Library:
         library = ctypes.CDLL(str(path))
         self._run = library.lion_run
         self._run.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_int, ctypes.c_char_p]
+        self._features = library.lion_features
+        self._features.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_char_p]
         self._name = library.lion_instruction_set
         self._name.argtypes, self._name.restype = [ctypes.c_char_p], ctypes.c_char_p
         self._peak = library.lion_peak
@@ -60,8 +62,14 @@ class Library:
 
     def run(self, fields: list[int], *, backward: bool) -> None:
         """fields: those of `Problem` in problem.h, in order."""
-        packed = PROBLEM.pack(*fields)
-        status = self._run(packed, PROBLEM.size, backward, self._wanted)
+        self._check(self._run(PROBLEM.pack(*fields), PROBLEM.size, backward, self._wanted))
+
+    def run_features(self, fields: list[int]) -> None:
+        """fields: those of `Features`."""
+        self._check(self._features(FEATURES.pack(*fields), FEATURES.size, self._wanted))
+
+    @staticmethod
+    def _check(status: int) -> None:
         if status:
             kind, text = FAILURES.get(status, FAILURES[3])
             raise kind(text)

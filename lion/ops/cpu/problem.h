@@ -34,6 +34,12 @@ struct Problem {
   Rows dlog_decay, dlog_gain, dself_weight;  // float or double
 };
 
+struct Features {  // of x [B, T, H, D]; with `backward`, out is the gradient of x
+  std::int64_t B, T, H, D;
+  std::int64_t dtype, backward, threads;
+  Rows x, dy, out;  // dtype
+};
+
 // Runs task(context, i) for every i below `count` on the threads of the pool.
 using Task = void (*)(void* context, std::int64_t i);
 using Parallel = void (*)(std::int64_t count, std::int64_t threads, Task task, void* context);
@@ -42,6 +48,7 @@ struct Kernels {  // of one instruction set
   const char* name;
   void (*forward)(const Problem&, Parallel);
   void (*backward)(const Problem&, Parallel);
+  void (*features)(const Features&, Parallel);
   // Nothing but multiply-adds, so many rounds of them; returns the FLOPs of a round.
   std::int64_t (*multiply_add)(int double_precision, std::int64_t rounds);
 };
