@@ -57,7 +57,8 @@ def run(
         for name, s in seconds.items()
     ]
     print(
-        f"float32, B={batch}, T={tokens}, dim={dim}, {heads} heads, {torch.get_num_threads()} threads, best of {tries}\n"
+        f"float32, B={batch}, T={tokens}, dim={dim}, {heads} heads, {torch.get_num_threads()} threads, "
+        f"best of {tries}\n"
     )
     print(table(("layer", "fwd+bwd ms", "of softmax's time", "faster"), rows))
     if json_path is not None:

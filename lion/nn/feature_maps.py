@@ -19,6 +19,10 @@ class FeatureMap(nn.Module):
     def forward(self, x: Tensor) -> Features:
         raise NotImplementedError
 
+    def both(self, q: Tensor, k: Tensor) -> tuple[Features, Features]:
+        """Of queries and keys: always by the same map, or their products would mean nothing."""
+        return self(q), self(k)
+
 
 class Elementwise(FeatureMap):
     """A map of each head's channels that has nothing to learn."""
@@ -30,13 +34,19 @@ class Elementwise(FeatureMap):
     def forward(self, x: Tensor) -> Features:
         return self.function(x), None
 
+    def both(self, q: Tensor, k: Tensor) -> tuple[Features, Features]:
+        if self.function is silu and available(q):
+            q, k = unit_silu_op(q, k)
+            return (q, None), (k, None)
+        return super().both(q, k)
+
     def extra_repr(self) -> str:
         return self.function.__name__
 
 
 def silu(x: Tensor) -> Tensor:
     """Shifted and normalised SiLU, the paper's own: of length 1, and mostly positive."""
-    return unit_silu_op(x) if available(x) else F.normalize(F.silu(x) + 0.5, dim=-1)
+    return F.normalize(F.silu(x) + 0.5, dim=-1)
 
 
 def elu(x: Tensor) -> Tensor:

@@ -97,10 +97,8 @@ class LionAttention(nn.Module):
         self.value_channels = chosen.value_channels or dim // heads
         self.heads = dim // self.value_channels
         key_channels = chosen.key_channels or dim // heads
-        self.q_features, self.k_features = (FEATURE_MAPS[chosen.features](key_channels) for _ in range(2))
-        if chosen.features == "fourier":  # only features of the same directions are a kernel
-            self.k_features = self.q_features
-        channels = self.q_features.channels
+        self.features = FEATURE_MAPS[chosen.features](key_channels)
+        channels = self.features.channels
         self.decay = DECAYS[chosen.decay](self.heads, channels)
         key_heads = 1 if chosen.keys == "shared" else self.heads
         self.columns = {
@@ -197,11 +195,12 @@ class LionAttention(nn.Module):
         heads = 1 if self.variant.keys == "shared" else self.heads
         wide = torch.float64 if x.dtype == torch.float64 else torch.float32
         log_decay, log_gain, factor = self.decay(decay.to(wide))
-        q, q_scale = self.q_features(q.unflatten(-1, (heads, -1)))
+        q, k = (y.unflatten(-1, (heads, -1)) for y in (q, k))
         if self.variant.keys == "complement":
+            q, q_scale = self.features(q)
             k, k_scale = -torch.expm1(log_decay).to(q.dtype), None
         else:
-            k, k_scale = self.k_features(k.unflatten(-1, (heads, -1)))
+            (q, q_scale), (k, k_scale) = self.features.both(q, k)
         if k_scale is not None:
             log_gain = k_scale.to(wide) if log_gain is None else log_gain + k_scale.to(wide)
         if log_gain is not None and (self.variant.delta or self.variant.decay_between):  # these take no gates

@@ -35,7 +35,7 @@ def softplus(x):
 
 
 def fourier(layer, x):
-    directions = layer.q_features.directions / layer.q_features.log_width.exp()
+    directions = layer.features.directions / layer.features.log_width.exp()
     angles = unit(x) @ directions.T
     return torch.cat([angles.sin(), angles.cos()], -1) / directions.shape[0] ** 0.5
 

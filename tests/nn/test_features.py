@@ -28,7 +28,7 @@ def test_unit_silu(D, layout):
     x = LAYOUTS[layout](x)
     along = torch.randn(x.shape).double()
     results = []
-    for function in (plain, features.unit_silu_op):
+    for function in (plain, lambda y: features.unit_silu_op(torch.zeros_like(y), y)[1]):
         leaf = x.detach().requires_grad_()
         out = function(leaf)
         results.append((out, *torch.autograd.grad(out, leaf, along)))
@@ -40,25 +40,26 @@ def test_precision():
     """float32 at most twice as far from float64 as torch's own, bfloat16 rounded once."""
     x = 3 * torch.randn(4, 50, 2, 64)
     want = plain(x.double())
-    error, allowed = ((function(x) - want).abs().max() for function in (features.unit_silu_op, plain))
+    error, allowed = ((y - want).abs().max() for y in (features.unit_silu_op(x, x)[0], plain(x)))
     assert error <= 2 * allowed
     half = x.bfloat16()
-    assert (features.unit_silu_op(half).double() - plain(half.double())).abs().max() <= 2**-9
+    assert (features.unit_silu_op(half, half)[0].double() - plain(half.double())).abs().max() <= 2**-9
 
 
 def test_it_is_an_operator():
-    x = torch.randn(2, 9, 2, 5, requires_grad=True)
-    torch.library.opcheck(features.unit_silu_op, (x,))
+    q, k = (torch.randn(2, 9, 2, 5, requires_grad=True) for _ in range(2))
+    torch.library.opcheck(features.unit_silu_op, (q, k))
     for empty in ((0, 9, 2, 5), (2, 0, 2, 5), (2, 9, 0, 5)):
-        assert features.unit_silu_op(torch.rand(empty)).shape == empty
-    compiled = torch.compile(lambda y: FEATURE_MAPS["silu"](5)(y)[0], fullgraph=True)
-    torch.testing.assert_close(compiled(x), plain(x))
+        assert features.unit_silu_op(torch.rand(empty), torch.rand(empty))[0].shape == empty
+    feature_map = FEATURE_MAPS["silu"](5)
+    (compiled, _), _ = torch.compile(feature_map.both, fullgraph=True)(q, k)
+    torch.testing.assert_close(compiled, plain(q))
 
 
 def test_exported_graphs_have_torchs_operators():
     class Map(torch.nn.Module):
         def forward(self, x):
-            return FEATURE_MAPS["silu"](5)(x)[0]
+            return FEATURE_MAPS["silu"](5).both(x, x)[0][0]
 
     program = torch.export.export(Map(), (torch.rand(2, 9, 2, 5),))
     assert not any("lion" in str(node.target) for node in program.graph.nodes)

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -107,6 +108,14 @@ def rows(x: Tensor | None) -> tuple[int, int, int, int]:
 
 
 LIBRARY = load()
+
+
+def below_autograd(operator: Callable, *arguments):
+    """Call an operator of which no gradient is wanted without the detour through autograd, which takes a while."""
+    if torch.compiler.is_compiling():
+        return operator(*arguments)
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator(*arguments)
 
 
 def loaded() -> Library:

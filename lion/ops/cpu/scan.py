@@ -9,7 +9,18 @@ from torch import Tensor
 
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import check_values
-from lion.ops.cpu.library import DIRECTIONS, DTYPES, NONE, NORMS, NOT_GIVEN, RAW, BadValues, loaded, rows
+from lion.ops.cpu.library import (
+    DIRECTIONS,
+    DTYPES,
+    NONE,
+    NORMS,
+    NOT_GIVEN,
+    RAW,
+    BadValues,
+    below_autograd,
+    loaded,
+    rows,
+)
 
 # norm and direction are numbers, and chunk_size 0 is None: strings would double the cost of dispatching a call.
 ARGUMENTS = (
@@ -52,11 +63,7 @@ def attention(call: Call) -> Tensor:
 
 
 def _scan(*arguments):
-    """The operator; where nothing is to be differentiated, without the detour through autograd."""
-    if torch.compiler.is_compiling() or _to_differentiate(arguments):
-        return scan_op(*arguments)
-    with torch._C._AutoDispatchBelowAutograd():
-        return scan_op(*arguments)
+    return scan_op(*arguments) if _to_differentiate(arguments) else below_autograd(scan_op, *arguments)
 
 
 def _to_differentiate(arguments) -> bool:
@@ -229,7 +236,11 @@ class _Scan(torch.autograd.Function):
         dout = torch.zeros_like(out) if dout is None else dout
         if ctx.options[0] == RAW:
             dden = torch.zeros_like(den) if dden is None else dden
-        grads = scan_backward_op(dout, dden, out, den, *tensors, *ctx.options, wanted)
+        arguments = (dout, dden, out, den, *tensors, *ctx.options, wanted)
+        if torch.is_grad_enabled():  # a second derivative may be asked for, and is refused then
+            grads = scan_backward_op(*arguments)
+        else:
+            grads = below_autograd(scan_backward_op, *arguments)
         others = (grad if want else None for grad, want in zip(grads[3:], wanted, strict=True))
         return *grads[:3], *others, None, None, None, None, None, None
 
