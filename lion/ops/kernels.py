@@ -63,7 +63,7 @@ KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
     **{("torch", form, decay): kernel for form, kernel in TORCH_FORMS.items() for decay in DECAYS if decay != "delta"},
     ("torch", "full", "delta"): lowered(torch_delta.full),
     ("torch", "rnn", "delta"): lowered(torch_delta.rnn),
-    ("torch", "scan", "delta"): lowered(torch_delta.scan),
+    ("torch", "scan", "delta"): lowered(torch_delta.scan, undecayed=torch_delta.undecayed_scan),
 }
 
 

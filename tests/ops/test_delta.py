@@ -81,8 +81,8 @@ def test_it_overwrites():
 
 
 def test_operators_and_compilation():
-    carry = [torch.randn(1, 2, 3, 4, n, requires_grad=True) for n in (6, 5, 5, 5, 4)]
-    torch.library.opcheck(torch_delta.carry_op, (*carry, torch.rand(1, 2, 3, requires_grad=True)))
+    carry = [torch.randn(2, 3, 4, n, requires_grad=True) for n in (6, 5, 5, 5, 4)]
+    torch.library.opcheck(torch_delta.carry_op, (*carry, torch.rand(2, 3, requires_grad=True)))
     kwargs = {name: x.float() for name, x in problem("fixed", T=70).items() if name != "norm"}
     compiled = torch.compile(lambda **x: lion.attention(**x, norm="none"), fullgraph=True)
     torch.testing.assert_close(compiled(**kwargs), lion.attention(**kwargs, norm="none"))
