@@ -141,11 +141,18 @@ def _bench_op(args: argparse.Namespace) -> None:
 def _list(commands) -> None:
     parser = commands.add_parser("list", help="what there is: variants, forms, decays, backends, kernels")
     parser.add_argument("what", nargs="?", choices=("variants", "forms", "decays", "backends", "kernels"))
+    parser.add_argument("--draw", type=Path, metavar="FILE", help="a picture of the variants, as PNG, SVG or PDF")
 
     def run(args: argparse.Namespace) -> None:
         from lion.doctor import listing
 
         print(listing(args.what))
+        if args.draw:
+            _need("matplotlib")
+            from lion.nn.pictures import draw
+
+            draw(args.draw)
+            print(f"\npicture saved to {args.draw}")
 
     parser.set_defaults(run=run)
 

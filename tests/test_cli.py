@@ -74,8 +74,15 @@ def test_bench_of_the_compiled_kernels(capsys, tmp_path):
     found = json.loads(path.read_text())
     assert found["setting"]["peak_flops"] > 1e9
     assert [x["name"] for x in found["results"] if "share_of_peak" in x] == ["cpu scan", "cpu scan"]
-    assert main(["bench", "op", "--backend", "cpu", "--decay", "diagonal"]) == 1
-    assert "backend 'cpu' has no form" in capsys.readouterr().err
+    assert main(["bench", "op", "--backend", "cpu", "--forms", "rnn"]) == 1
+    assert "backend 'cpu' has no form 'rnn'" in capsys.readouterr().err
+
+
+def test_list_variants(capsys):
+    assert main(["list", "variants"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in lion.VARIANTS)
+    assert "per token and channel" in out
 
 
 def test_bench_leaves_out_what_would_not_fit(capsys, tmp_path, monkeypatch):

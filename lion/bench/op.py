@@ -114,7 +114,7 @@ def useful_flops(shape: Shape, decay: str, backward: bool) -> int:
     B, H, T, D = shape
     if decay == "none":
         return B * H * T * D * D * (10 if backward else 4)
-    chunk = library.chunk_tokens(T, D, D)
+    chunk = library.chunk_tokens(T, D, D, diagonal=decay == "diagonal")
     inside, across = (10, 20) if backward else (4, 8)
     crossing = 1 - chunk / T if chunk < T else 0.0
     return int(B * H * T * D * (inside * chunk + across * crossing * D))

@@ -129,30 +129,40 @@ class LionAttention(nn.Module):
     ) -> Tensor:
         """x [B, T, dim]; mask [B, T], True for real tokens; cu_seqlens of packed sequences, with B = 1."""
         y = self._project(x)
-        where: dict[str, Any] = {"mask": mask, "cu_seqlens": cu_seqlens, "orders": self._orders_for(x, grid)}
-        how: dict[str, Any] = {"form": self.form, "backend": self.backend, "chunk_size": self.chunk_size}
+        return self._finish(self._mix(y, mask, cu_seqlens, self._orders_for(x, grid)), y)
+
+    def weights(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        *,
+        of_mask: bool = False,
+        grid: tuple[int, int] | None = None,
+    ) -> Tensor:
+        """[B, H, T, T]: what token j's value counts in token i's output. For looking at: it takes T^2 memory.
+
+        With `of_mask` all queries and keys are alike, and what is left is the decays' and gates' part in it.
+        """
+        y = self._project(x)
+        if of_mask:
+            y = y._replace(q=torch.ones_like(y.q), k=torch.ones_like(y.k))
+        T = x.shape[1]
+        ones = torch.eye(T, dtype=y.v.dtype, device=x.device)[None, :, None].expand(len(x), T, self.heads, T)
+        return self._mix(y._replace(v=ones), mask, None, self._orders_for(x, grid)).transpose(1, 2)
+
+    def _mix(self, y: "Tokens", mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None) -> Tensor:
+        """[B, T, H, V]: the values, mixed."""
+        where: dict[str, Any] = {"mask": mask, "cu_seqlens": cu_seqlens, "orders": orders, "direction": self.direction}
         if self.variant.softmax:
-            out = softmax_attention(y.q, y.k, y.v, direction=self.direction, **where)
-        elif self.variant.decay_between:
-            out = attention_between(
-                y.q, y.k, y.v, y.log_decay, self_weight=self._self_weight(), direction=self.direction, **where, **how
-            )
-        else:
-            causal = self.direction != "both"
-            out = attention(
-                y.q,
-                y.k,
-                y.v,
-                charge_for_leaving(y.log_decay, self.direction, mask) if causal else y.log_decay,
-                log_gain=y.log_gain,
-                beta=y.beta,
-                self_weight=self._self_weight(),
-                norm=self.variant.norm,
-                direction=self.direction,
-                **where,
-                **how,
-            )
-        return self._finish(out, y)
+            return softmax_attention(y.q, y.k, y.v, **where)
+        where |= {"form": self.form, "backend": self.backend, "chunk_size": self.chunk_size}
+        where |= {"self_weight": self._self_weight()}
+        if self.variant.decay_between:
+            return attention_between(y.q, y.k, y.v, y.log_decay, **where)
+        log_decay = y.log_decay
+        if self.direction != "both":
+            log_decay = charge_for_leaving(log_decay, self.direction, mask)
+        return attention(y.q, y.k, y.v, log_decay, log_gain=y.log_gain, beta=y.beta, norm=self.variant.norm, **where)
 
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """The next token, [B, dim], of a causal layer, and the state to give with the one after it."""

@@ -53,7 +53,7 @@ def attention(
         cu_seqlens: [sequences + 1], for sequences packed end to end in one row of batch size 1.
         orders: [T] or [N, T], orders to walk the tokens in; the sums of all are added, then divided.
         form: "auto", "full", "rnn", "chunk" or "scan": how it is computed, never what.
-        backend: "auto", "cpu" (compiled, the form "scan" without diagonal decay) or "torch" (everything, everywhere).
+        backend: "auto", "cpu" (compiled, the form "scan") or "torch" (everything, everywhere).
         chunk_size: tokens per chunk of the forms "chunk" and "scan".
 
     Values (a positive decay, NaN, an order that is no permutation) are checked in eager mode; under

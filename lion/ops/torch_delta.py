@@ -11,7 +11,7 @@ and all else is decayed linear attention of u (docs/maths.md).
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from lion.ops.torch_forms import head_first, scores_op
 from lion.ops.torch_scores import arriving, leaving, walks
 
 CHUNK = 32
+SLAB_ELEMENTS = 1 << 19  # of the queries of one slab: 2 MiB in float32
 
 # (q, k, v, beta, cost) -> what arrives at each token, itself included, of a walk from the first to the last;
 # all are [B, H, T, .]
@@ -88,95 +89,118 @@ def _recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor) -> 
 
 def scan(q, k, v, f, b, options: Options, beta: Tensor, *, decays: bool = True) -> tuple[Tensor, None]:
     """Chunks, each with a triangular system of its own, and a state carried from one to the next."""
-    T = q.shape[1]
+    B, T, H, D = q.shape
     size = min(options.chunk_size or CHUNK, max(T, 1))
     ways = walks(options.direction, f, b)
     backward = [way for way, _ in ways]
-    cq, ck, cv, cbeta = (_in_chunks([x.to(f.dtype)] * len(ways), backward, size) for x in (q, k, v, beta))
-    cost = _in_chunks([x.expand(*q.shape[:3], 1) for _, x in ways], backward, size) if decays else None
-    inside, system = _scores(cq, ck, cost, True), _system(ck, cbeta, cost)
-    queries, keys, entering, keep = cq, ck, ck, cq.new_ones(cq.shape[:2])
-    if cost is not None:
-        arrives, keep = arriving(cost, backward=False).exp(), cost.sum((-1, -2)).exp()
-        queries, keys, entering = cq * arrives, ck * leaving(cost, backward=False).exp(), ck * arrives
-    # What a chunk writes depends on the state that enters it: u = of_values - of_state S.
-    out = carry_op(system @ cv, system @ entering, queries, keys, inside, keep)
-    return _sum(_out_of_chunks(out, backward, v.shape), q, k, v, beta, options), None
+    tokens = [[x.to(f.dtype)] * len(ways) for x in (q, k, v, beta)]
+    if decays:
+        tokens.append([x.expand(B, T, H, 1) for _, x in ways])
+    # A slab at a time, so that what is made on the way stays in the cache.
+    slab = size * max(1, SLAB_ELEMENTS // max(1, len(ways) * B * H * D * size))
+    slab = max(T, 1) if torch.compiler.is_compiling() else slab
+    state = q.new_zeros(len(ways) * B * H, D, v.shape[-1], dtype=f.dtype)
+    parts = []
+    for start in range(0, max(T, 1), slab):
+        met = slice(start, min(start + slab, T))  # in the order of each walk
+        out, state = _slab(state, *(_in_chunks(x, backward, met, size) for x in tokens))
+        parts.append(out.transpose(0, 1).flatten(1, 2)[:, : met.stop - met.start])
+    whole = torch.cat(parts, 1).unflatten(0, (len(ways), B, H)).transpose(2, 3)  # [ways, B, T, H, V]
+    out = [x.flip(1) if way else x for x, way in zip(whole, backward, strict=True)]
+    return _sum(out, q, k, v, beta, options), None
 
 
 undecayed_scan = functools.partial(scan, decays=False)
 
 
-def _in_chunks(ways: list[Tensor], backward: list[bool], size: int) -> Tensor:
-    """[B, T, H, E] of each way -> [chunks, ways x B x H, size, E], as that walk meets the tokens: both walk at once."""
+def _slab(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor | None = None):
+    """[chunks, heads, C, .] each -> the output, and the state after it."""
+    queries, keys, entering, keep = q, k, k, q.new_ones(q.shape[:2])
+    if cost is not None:
+        arrives, keep = arriving(cost, backward=False).exp(), cost.sum((-1, -2)).exp()
+        queries, keys, entering = q * arrives, k * leaving(cost, backward=False).exp(), k * arrives
+    system = _system(k, beta, cost)
+    # What a chunk writes depends on the state that enters it: u = of_values - of_state S.
+    return carry_op(state, system @ v, system @ entering, queries, keys, _scores(q, k, cost, True), keep)
+
+
+def _in_chunks(ways: list[Tensor], backward: list[bool], met: slice, size: int) -> Tensor:
+    """[B, T, H, E] of each way -> [chunks, ways x B x H, size, E] of the tokens it meets: both walk at once."""
     B, T, H, E = ways[0].shape
-    n = -(-T // size)
+    length = met.stop - met.start
+    n = -(-length // size)
     chunks = ways[0].new_zeros(n, len(ways), B, H, size, E)
     for i, x in enumerate(ways):
-        x = F.pad(x.flip(1) if backward[i] else x, (0, 0, 0, 0, 0, n * size - T))
+        x = x[:, T - met.stop : T - met.start].flip(1) if backward[i] else x[:, met]
+        x = F.pad(x, (0, 0, 0, 0, 0, n * size - length))
         chunks[:, i] = x.unflatten(1, (n, size)).permute(1, 0, 3, 2, 4)
     return chunks.flatten(1, 3)
-
-
-def _out_of_chunks(chunks: Tensor, backward: list[bool], shape: torch.Size) -> list[Tensor]:
-    B, T, H, _ = shape
-    ways = chunks.unflatten(1, (len(backward), B, H)).permute(1, 2, 0, 4, 3, 5).flatten(2, 3)[:, :, :T]
-    return [x.flip(1) if back else x for x, back in zip(ways, backward, strict=True)]
 
 
 # The only loop, as an operator of its own: torch.compile need not unroll it, and its gradient needs no graph.
 @torch.library.custom_op("lion::delta_carry", mutates_args=())
 def carry_op(
-    of_values: Tensor, of_state: Tensor, queries: Tensor, keys: Tensor, inside: Tensor, keep: Tensor
-) -> Tensor:
-    """[chunks, heads, C, .] each, keep [chunks, heads] -> the output of all chunks."""
-    out = torch.empty_like(of_values)
-    for c, (state, written) in enumerate(_states(of_values, of_state, keys, keep)):
-        torch.bmm(inside[c], written, out=out[c])
-        out[c].baddbmm_(queries[c], state)
-    return out
+    state: Tensor, of_values: Tensor, of_state: Tensor, queries: Tensor, keys: Tensor, inside: Tensor, keep: Tensor
+) -> tuple[Tensor, Tensor]:
+    """[chunks, heads, C, .] each, keep [chunks, heads] -> the output of all chunks, and the last state."""
+    states, written = _carry(state, of_values, of_state, keys, keep)
+    out = inside @ written
+    out += queries @ states[:-1]
+    return out, states[-1].clone()
 
 
-def _states(of_values: Tensor, of_state: Tensor, keys: Tensor, keep: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The state that enters each chunk, and what the chunk writes."""
-    n, heads, _, D = keys.shape
-    state = keys.new_zeros(heads, D, of_values.shape[-1])
+def _carry(state: Tensor, of_values: Tensor, of_state: Tensor, keys: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    """The states that enter the chunks, and the last; and what each chunk writes."""
+    n = len(keys)
+    states, written = state.new_empty(n + 1, *state.shape), of_values.clone()
+    states[0] = state
     for c in range(n):
-        written = torch.baddbmm(of_values[c], of_state[c], state, alpha=-1)
-        yield state, written
-        state = torch.baddbmm(keep[c, :, None, None] * state, keys[c].transpose(-1, -2), written)
+        written[c].baddbmm_(of_state[c], states[c], alpha=-1)
+        torch.mul(states[c], keep[c, :, None, None], out=states[c + 1])
+        states[c + 1].baddbmm_(keys[c].transpose(-1, -2), written[c])
+    return states, written
 
 
 @torch.library.custom_op("lion::delta_carry_backward", mutates_args=())
 def carry_backward_op(
-    dout: Tensor, of_values: Tensor, of_state: Tensor, queries: Tensor, keys: Tensor, inside: Tensor, keep: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    dvalues, dstate_part, dqueries, dkeys, dinside, dkeep = (
-        torch.empty_like(x) for x in (of_values, of_state, queries, keys, inside, keep)
+    dout: Tensor,
+    dlast: Tensor,
+    state: Tensor,
+    of_values: Tensor,
+    of_state: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    inside: Tensor,
+    keep: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    states, written = _carry(state, of_values, of_state, keys, keep)
+    n = len(keys)
+    dwritten, dstates = inside.transpose(-1, -2) @ dout, torch.empty_like(states)  # of what leaves each chunk
+    from_queries = queries.transpose(-1, -2) @ dout
+    dstates[n] = dlast
+    for c in reversed(range(n)):
+        dwritten[c].baddbmm_(keys[c], dstates[c + 1])
+        torch.addcmul(from_queries[c], dstates[c + 1], keep[c, :, None, None], out=dstates[c])
+        dstates[c].baddbmm_(of_state[c].transpose(-1, -2), dwritten[c], alpha=-1)
+    entered, left = states[:-1].transpose(-1, -2), dstates[1:]
+    return (
+        dstates[0].clone(),
+        dwritten,
+        -dwritten @ entered,
+        dout @ entered,
+        written @ left.transpose(-1, -2),
+        dout @ written.transpose(-1, -2),
+        (left * states[:-1]).sum((-1, -2)),
     )
-    passed = list(_states(of_values, of_state, keys, keep))
-    dnext = keys.new_zeros(keys.shape[1], keys.shape[-1], of_values.shape[-1])  # of the state that leaves the chunk
-    for c in reversed(range(len(passed))):
-        (state, written), g = passed[c], dout[c]
-        dwritten = torch.baddbmm(inside[c].transpose(-1, -2) @ g, keys[c], dnext)
-        dinside[c] = g @ written.transpose(-1, -2)
-        dqueries[c] = g @ state.transpose(-1, -2)
-        dkeys[c] = written @ dnext.transpose(-1, -2)
-        dkeep[c] = (dnext * state).sum((-1, -2))
-        dvalues[c] = dwritten
-        dstate_part[c] = -dwritten @ state.transpose(-1, -2)
-        dnext = torch.baddbmm(keep[c, :, None, None] * dnext, queries[c].transpose(-1, -2), g)
-        dnext.baddbmm_(of_state[c].transpose(-1, -2), dwritten, alpha=-1)
-    return dvalues, dstate_part, dqueries, dkeys, dinside, dkeep
 
 
 @carry_op.register_fake
-def _(of_values, of_state, queries, keys, inside, keep):
-    return torch.empty_like(of_values)
+def _(state, of_values, *others):
+    return torch.empty_like(of_values), torch.empty_like(state)
 
 
 @carry_backward_op.register_fake
-def _(dout, *saved):
+def _(dout, dlast, *saved):
     return tuple(torch.empty_like(x) for x in saved)
 
 
@@ -184,8 +208,8 @@ def _save(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
 
-def _differentiate(ctx, dout):
-    return carry_backward_op(dout, *ctx.saved_tensors)
+def _differentiate(ctx, dout, dlast):
+    return carry_backward_op(dout, dlast, *ctx.saved_tensors)
 
 
 carry_op.register_autograd(_differentiate, setup_context=_save)

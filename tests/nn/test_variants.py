@@ -13,6 +13,7 @@ import lion
 from lion.nn.decay import DECAYS
 from lion.nn.feature_maps import FEATURE_MAPS
 from lion.nn.layers import directions
+from lion.nn.pictures import draw
 from lion.ops.kernels import KERNELS
 
 LINEAR = [name for name in lion.VARIANTS if name != "softmax"]
@@ -260,3 +261,18 @@ REFUSALS = {
 def test_refusals(message):
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         lion.LionAttention(**{"dim": 16, "heads": 2} | REFUSALS[message])
+
+
+@pytest.mark.parametrize("variant", lion.VARIANTS)
+def test_weights_are_what_the_layer_does_with_values(variant):
+    layer = lion.LionAttention(16, 2, variant).double()
+    x, mask = torch.randn(2, 9, 16).double(), torch.rand(2, 9) > 0.2
+    tokens = layer._project(x)
+    mixed = layer._mix(tokens, mask, None, None)
+    torch.testing.assert_close(torch.einsum("bhij,bjhv->bihv", layer.weights(x, mask), tokens.v), mixed)
+
+
+def test_the_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    draw(tmp_path / "deep" / "variants.png")
+    assert (tmp_path / "deep" / "variants.png").stat().st_size > 10_000

@@ -55,6 +55,14 @@ def test_lengths(T):
         assert_same(output_and_gradients(lion.attention, kwargs, **kernel), want, 1e-10, kernel)
 
 
+def test_slabs(monkeypatch):
+    """A long sequence is handled a piece at a time."""
+    kwargs = problem("per token", T=70)
+    want = output_and_gradients(lion.attention, kwargs)
+    monkeypatch.setattr(torch_delta, "SLAB_ELEMENTS", 500)
+    assert_same(output_and_gradients(lion.attention, kwargs, chunk_size=8), want, 1e-12)
+
+
 def test_gradcheck():
     kwargs = problem("fixed", B=1, T=5, H=1, D=2, V=2)
     names, inputs = zip(*leaves(kwargs).items(), strict=True)
@@ -82,7 +90,8 @@ def test_it_overwrites():
 
 def test_operators_and_compilation():
     carry = [torch.randn(2, 3, 4, n, requires_grad=True) for n in (6, 5, 5, 5, 4)]
-    torch.library.opcheck(torch_delta.carry_op, (*carry, torch.rand(2, 3, requires_grad=True)))
+    state = torch.randn(3, 5, 6, requires_grad=True)
+    torch.library.opcheck(torch_delta.carry_op, (state, *carry, torch.rand(2, 3, requires_grad=True)))
     kwargs = {name: x.float() for name, x in problem("fixed", T=70).items() if name != "norm"}
     compiled = torch.compile(lambda **x: lion.attention(**x, norm="none"), fullgraph=True)
     torch.testing.assert_close(compiled(**kwargs), lion.attention(**kwargs, norm="none"))

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import lion
+from lion.nn.between import attention_between
+from lion.nn.decay import DECAYS
 from tests.ops.problems import ALL_KERNELS, kernels
 
 T, D, V = 12, 4, 3
@@ -188,3 +190,28 @@ def test_8_the_feature_map_is_the_callers(decay):
         outs.append(operator(q, k, v))
         assert same(outs[-1], scale(q @ k.T) @ v)
     assert not same(*outs)
+
+
+def test_9_the_selective_hippo_decay_is_no_decay():
+    """exp(sigmoid(A) + B) exceeds 1 where B is HIPPO's; scaling B instead never does, and starts at HIPPO's."""
+    layer = DECAYS["selective_hippo"](4, 16)
+    B = -layer.log_rate.exp()
+    A = torch.randn(1, 5, 4 * 16)
+    assert (A.unflatten(-1, (4, 16)).sigmoid() + B > 0).any()
+    assert (layer(10 * A).log_decay <= 0).all()
+    torch.testing.assert_close(layer(0 * A).log_decay[0, 0], B)
+
+
+def test_10_rwkv_decays_between(qkv):
+    """Table 1's recurrence decays by w_i on arriving at i; RWKV-6's own reads the state before that."""
+    r, k, v = qkv
+    w, u = torch.rand(T, D).double() * 0.5 + 0.4, torch.rand(1, D).double()
+    S, table, paper = torch.zeros(D, V).double(), [], []
+    for i in range(T):
+        paper.append(r[i] @ (S + u[0, :, None] * torch.outer(k[i], v[i])))
+        S = w[i, :, None] * S + torch.outer(k[i], v[i])
+        table.append(r[i] @ S)
+    tokens = [x[None, :, None] for x in (r, k, v, w.log())]
+    ours = attention_between(*tokens, self_weight=u, direction="forward")[0, :, 0]
+    assert same(ours, torch.stack(paper))
+    assert not same(ours, torch.stack(table))

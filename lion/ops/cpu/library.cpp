@@ -178,8 +178,9 @@ double lion_peak(int double_precision, std::int64_t threads) {
   return static_cast<double>(threads * rounds * work.kernels->multiply_add(double_precision, 0)) / seconds.count();
 }
 
-std::int64_t lion_chunk_tokens(std::int64_t tokens, std::int64_t D, std::int64_t V, std::int64_t orders) {
-  return lion::chunk_tokens(tokens, D, V, orders, false);
+std::int64_t lion_chunk_tokens(std::int64_t tokens, std::int64_t D, std::int64_t V, std::int64_t orders,
+                               std::int64_t diagonal) {
+  return lion::chunk_tokens(tokens, D, V, orders, diagonal != 0);
 }
 }
 #pragma GCC visibility pop

@@ -50,7 +50,7 @@ class Library:
         self._peak = library.lion_peak
         self._peak.argtypes, self._peak.restype = [ctypes.c_int, ctypes.c_int64], ctypes.c_double
         self._chunk_tokens = library.lion_chunk_tokens
-        self._chunk_tokens.argtypes, self._chunk_tokens.restype = [ctypes.c_int64] * 4, ctypes.c_int64
+        self._chunk_tokens.argtypes, self._chunk_tokens.restype = [ctypes.c_int64] * 5, ctypes.c_int64
         self._wanted = os.environ.get("LION_CPU_ISA", "").encode()
         self.instruction_set = self._name(self._wanted).decode()
         self.has_thread_pool = bool(library.lion_has_thread_pool())
@@ -129,6 +129,6 @@ def peak(dtype: torch.dtype, threads: int) -> float:
     return max(loaded().peak(dtype, threads) for _ in range(10))
 
 
-def chunk_tokens(tokens: int, D: int, V: int, orders: int = 1) -> int:
+def chunk_tokens(tokens: int, D: int, V: int, orders: int = 1, *, diagonal: bool = False) -> int:
     """How long the chunks are that the kernels cut a sequence into."""
-    return loaded().chunk_tokens(tokens, D, V, orders)
+    return loaded().chunk_tokens(tokens, D, V, orders, diagonal)
