@@ -134,6 +134,7 @@ def test_the_library_needs_neither_torch_nor_a_second_openmp():
         "lion_has_thread_pool",
         "lion_peak",
         "lion_chunk_tokens",
+        "lion_features",
     }
     wanted = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True).stdout
     assert "torch" not in wanted
