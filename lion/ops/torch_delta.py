@@ -129,10 +129,11 @@ def _in_chunks(ways: list[Tensor], backward: list[bool], met: slice, size: int) 
     B, T, H, E = ways[0].shape
     length = met.stop - met.start
     n = -(-length // size)
-    chunks = ways[0].new_zeros(n, len(ways), B, H, size, E)
+    chunks = ways[0].new_empty(n, len(ways), B, H, size, E)
     for i, x in enumerate(ways):
         x = x[:, T - met.stop : T - met.start].flip(1) if backward[i] else x[:, met]
-        x = F.pad(x, (0, 0, 0, 0, 0, n * size - length))
+        if n * size > length:
+            x = F.pad(x, (0, 0, 0, 0, 0, n * size - length))
         chunks[:, i] = x.unflatten(1, (n, size)).permute(1, 0, 3, 2, 4)
     return chunks.flatten(1, 3)
 
