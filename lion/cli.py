@@ -65,7 +65,11 @@ def _bench(commands) -> None:
     op.add_argument(
         "--no-softmax", action="store_true", help="leave out the softmax attention (slow on long sequences)"
     )
-    op.add_argument("--variants", action="store_true", help="the kinds of operator behind the variants, instead")
+    op.add_argument(
+        "--variants",
+        action="store_true",
+        help="the kinds of operator behind the variants instead (--shapes, --rounds, --threads)",
+    )
     op.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
     op.add_argument("--json", type=Path, default=Path("runs/bench/op.json"), help="where to write the numbers")
     op.set_defaults(run=_bench_op)
@@ -121,8 +125,10 @@ def _bench_op(args: argparse.Namespace) -> None:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     if args.variants:
-        for shape in args.shapes or [str(kinds.USUAL)]:
-            kinds.run(op.Shape.parse(shape), rounds=args.rounds, json_path=args.json)
+        shapes = args.shapes or [str(kinds.USUAL)]
+        if len(shapes) > 1:
+            raise ValueError(f"--variants measures one shape; --shapes has {len(shapes)}.")
+        kinds.run(op.Shape.parse(shapes[0]), rounds=args.rounds, json_path=args.json)
         return
     op.run(
         [op.Shape.parse(x) for x in args.shapes] if args.shapes else op.SHAPES,

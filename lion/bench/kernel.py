@@ -1,13 +1,13 @@
 """`lion bench kernel`: how the compiled kernels scale with threads, length and kind of decay, and what a call costs."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 import lion
-from lion.bench.op import Inputs, Shape, training
+from lion.bench.op import DECAYS, Inputs, Shape, training
+from lion.bench.saving import save
 from lion.bench.timing import interleaved
 from lion.ops.cpu import library
 from lion.ops.kernels import KERNELS
@@ -18,7 +18,6 @@ THREADED = ("1,1,65536,64", "1,2,8192,64", "1,8,4096,64")
 LENGTHS = ("1,1,4096,64", "1,1,65536,64", "1,1,1048576,64")
 DECAYED = ("1,8,1024,64", "1,8,4096,64")
 SMALL = "1,1,16,64"
-KINDS = {"none": "none", "fixed": "scalar", "per-token": "scalar", "diagonal": "diagonal"}
 
 Works = dict[str, Callable[[], object]]
 
@@ -46,7 +45,7 @@ def run(rounds: int = 7, json_path: Path | None = None) -> dict[str, dict[str, f
     """Measure, print, write the JSON. All times are seconds."""
     library.loaded()  # or say why not
     threads = torch.get_num_threads()
-    decays = [x for x in KINDS if ("cpu", "scan", KINDS[x]) in KERNELS]
+    decays = [x for x, kind in DECAYS.items() if ("cpu", "scan", kind) in KERNELS]
     plans: dict[str, Callable[[], Works]] = {
         "threads": lambda: {f"{x} {n}": work(x, threads=n) for x in THREADED for n in (1, threads)},
         "length": lambda: {x: work(x) for x in LENGTHS},
@@ -62,10 +61,7 @@ def run(rounds: int = 7, json_path: Path | None = None) -> dict[str, dict[str, f
             torch.set_num_threads(threads)
             bar.advance()
     print(report(found, threads, decays))
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps({"threads": threads, "seconds": found}, indent=1) + "\n")
-        print(f"\nwritten to {json_path}")
+    save(json_path, {"threads": threads, "seconds": found})
     return found
 
 

@@ -1,6 +1,5 @@
 """`lion bench op --variants`: what the kinds of operator behind the variants cost beside each other."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from torch import Tensor
 
 import lion
 from lion.bench.op import Inputs, Shape
+from lion.bench.saving import save
 from lion.bench.timing import interleaved
 from lion.progress import progress
 from lion.text import milliseconds, ratio, table
@@ -58,19 +58,18 @@ def work(shape: Shape, decay: str, delta: bool, form: str, *, backward: bool) ->
 def run(shape: Shape = USUAL, *, rounds: int = 5, json_path: Path | None = None) -> dict[str, dict[str, float]]:
     """Seconds by pass and kind."""
     found: dict[str, dict[str, float]] = {}
+    tries = []
     with progress(total=2 * len(KINDS) * (rounds + 1), unit="run") as bar:
         for which, backward in (("forward", False), ("forward+backward", True)):
             bar.describe(which)
             works = {name: work(shape, *kind, backward=backward) for name, kind in KINDS.items()}
-            found[which], _ = interleaved(works, rounds=rounds, tick=bar.advance)
+            found[which], fair = interleaved(works, rounds=rounds, tick=bar.advance)
+            tries.append(f"{fair} ({which})")
     rows = [(name, *(milliseconds(found[which][name]) for which in found)) for name in KINDS]
-    print(f"float32, {shape} = B,H,T,D, {torch.get_num_threads()} threads, best of {rounds}\n")
+    print(f"float32, {shape} = B,H,T,D, {torch.get_num_threads()} threads, best of {' and '.join(tries)}\n")
     print(table(("operator", "fwd ms", "fwd+bwd ms"), rows), end="\n\n")
     for name, of in COMPARED:
         times = " and ".join(f"{ratio(found[which][of] / found[which][name])} ({which})" for which in found)
         print(f"{name}: {times} as fast as {of}")
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps({"shape": list(shape), "seconds": found}, indent=1) + "\n")
-        print(f"\nwritten to {json_path}")
+    save(json_path, {"shape": list(shape), "seconds": found})
     return found

@@ -1,12 +1,12 @@
 """`lion bench layer`: whole attention layers, projections included, beside the same layer with softmax."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 import lion
+from lion.bench.saving import save
 from lion.bench.timing import interleaved
 from lion.progress import progress
 from lion.text import milliseconds, ratio, table
@@ -61,8 +61,5 @@ def run(
         f"best of {tries}\n"
     )
     print(table(("layer", "fwd+bwd ms", "of softmax's time", "faster"), rows))
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps({"seconds": seconds, "best_of": tries}, indent=1) + "\n")
-        print(f"\nwritten to {json_path}")
+    save(json_path, {"seconds": seconds, "best_of": tries})
     return seconds

@@ -1,7 +1,6 @@
 """`lion bench op`: the forms of the operator beside torch's softmax attention."""
 
 import contextlib
-import json
 import math
 import os
 import platform
@@ -15,6 +14,7 @@ from torch import Tensor
 
 import lion
 from lion.bench.memory import peak_memory
+from lion.bench.saving import save
 from lion.bench.timing import interleaved
 from lion.ops.cpu import library
 from lion.ops.kernels import DECAYS as DECAY_KINDS
@@ -24,7 +24,7 @@ from lion.text import mebibytes, milliseconds, percent, ratio, table
 
 SOFTMAX = "softmax"  # torch.nn.functional.scaled_dot_product_attention
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
-DECAYS = ("none", "fixed", "per-token", "diagonal")
+DECAYS = {"none": "none", "fixed": "scalar", "per-token": "scalar", "diagonal": "diagonal"}  # kinds of the kernels
 
 
 class Shape(NamedTuple):
@@ -101,7 +101,7 @@ def contenders(forms: Sequence[str], backend: str, decay: str) -> list[Contender
     """The forms on a backend; beside a compiled one, the same forms on torch."""
     if backend in ("auto", "torch"):
         return [Contender(form, form, backend) for form in forms]
-    kind = "scalar" if decay in ("fixed", "per-token") else decay
+    kind = DECAYS[decay]
     has = [form for form in forms if (backend, form, kind) in KERNELS]
     if not has:
         what = " and ".join(f"{form!r}" for form in forms)
@@ -242,10 +242,7 @@ def run(
     if with_peak:
         add_shares_of_peak(records, decay, max(peaks))
     print(report(records, setting))
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps({"setting": setting, "results": records}, indent=1) + "\n")
-        print(f"\nwritten to {json_path}")
+    save(json_path, {"setting": setting, "results": records})
     return records
 
 

@@ -16,6 +16,7 @@ from lion.nn.orders import ORDERS, grid_orders
 from lion.nn.softmax import softmax_attention, softmax_step
 from lion.nn.variants import VARIANTS, Variant
 from lion.ops.attention import attention
+from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, NORMS, one_of
 from lion.ops.streaming import State, attention_step
 
@@ -203,7 +204,7 @@ class LionAttention(nn.Module):
     def _project(self, x: Tensor) -> "Tokens":
         q, k, v, decay, beta, gate, _ = self.in_proj(x).split(list(self.columns.values()), -1)
         heads = 1 if self.variant.keys == "shared" else self.heads
-        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        wide = accumulation_dtype(x)
         log_decay, log_gain, factor = self.decay(decay.to(wide))
         q, k = (y.unflatten(-1, (heads, -1)) for y in (q, k))
         if self.variant.keys == "complement":

@@ -56,7 +56,12 @@ class Channels {
   }
 
   // to = x after leaving token i; both may be the same
-  void leave(Int i, const T* x, T* to) const { apply(grow_ + i * row_, same_ + i * row_, x, to); }
+  void leave(Int i, const T* x, T* to) const {
+    for (Int j = i * row_; j < i * row_ + D_; j += W<T>, x += W<T>, to += W<T>) {
+      Vec<T> y = load(x);
+      store(to, y * load(grow_ + j) + y * load(same_ + j));
+    }
+  }
   T cross(Int d) const { return cross_grow_[d] + cross_same_[d]; }
 
   // A state after crossing the block; its rows or its columns are the channels.
@@ -83,13 +88,6 @@ class Channels {
   }
 
  private:
-  void apply(const T* grow, const T* same, const T* x, T* to) const {
-    for (Int j = 0; j < D_; j += W<T>) {
-      Vec<T> y = load(x + j);
-      store(to + j, y * load(grow + j) + y * load(same + j));
-    }
-  }
-
   T *grow_, *same_;  // [n, row]
   T *total_, *cross_grow_, *cross_same_;
   Int row_, D_;
@@ -111,7 +109,7 @@ class ChannelScores {
 
   // q, k [n, d_row] -> scores [n, c_row]: below the diagonal if `on`, above it if `back`, 0 elsewhere
   void scores(const Channels<T>& channels, Int n, const T* q, const T* k, bool on, bool back, T* scores) {
-    start(channels, n, q, k);
+    start(channels, q, k);
     for (Int i = 0; i < n; ++i) std::fill(scores + i * c_row, scores + i * c_row + round_up(n, W<T>), T(0));
     for (bool reversed : {false, true})
       if (reversed ? back : on)
@@ -137,7 +135,7 @@ class ChannelScores {
   // Adds to dq, dk and dcost [n, d_row] what follows from dscores.
   void gradients(const Channels<T>& channels, Int n, const T* q, const T* k, bool on, bool back, const T* dscores,
                  T* dq, T* dk, T* dcost) {
-    start(channels, n, q, k);
+    start(channels, q, k);
     for (bool reversed : {false, true})
       if (reversed ? back : on)
         halve(0, n, [&](Int first, Int middle, Int last) {
@@ -154,8 +152,8 @@ class ChannelScores {
     Int receive, receivers, send, senders;  // first and count
   };
 
-  void start(const Channels<T>& channels, Int n, const T* q, const T* k) {
-    channels_ = &channels, n_ = n, q_ = q, k_ = k;
+  void start(const Channels<T>& channels, const T* q, const T* k) {
+    channels_ = &channels, q_ = q, k_ = k;
     std::fill(ones_, ones_ + d_row, T(1));
   }
 
@@ -265,7 +263,7 @@ class ChannelScores {
 
   const Channels<T>* channels_ = nullptr;
   const T *q_ = nullptr, *k_ = nullptr;
-  Int n_ = 0, D_;
+  Int D_;
   T *decayed_, *weights_, *part_;  // [n, d_row]
   T* transposed_;
   T *running_, *ones_;  // [d_row]
