@@ -26,20 +26,30 @@ inline Factor<T> factor(T log) {
   return {static_cast<T>(whole - static_cast<T>(whole)), static_cast<T>(whole)};
 }
 
-// The same for decays that differ from token to token, where nothing repeats that could drift: Taylor's series near 0,
-// the usual 2^n times a polynomial elsewhere, both good to a unit or so in the last place and several times as fast.
-inline Vec<float> exp_negative(Vec<float> x) {
+// A polynomial, its coefficients from the highest power down. (A loop over a list of them would go through memory.)
+template <class... Rest>
+inline Vec<float> polynomial(Vec<float> x, float first, Rest... rest) {
+  Vec<float> y = splat(first);
+  ((y = y * x + static_cast<float>(rest)), ...);
+  return y;
+}
+
+// e^x for |x| <= 87, to a unit in the last place: 2^n times a polynomial (Chebyshev's, of degree 6) of what is left.
+inline Vec<float> exp_bounded(Vec<float> x) {
   using V = Vec<float>;
   typedef std::int32_t Ints __attribute__((vector_size(LION_VECTOR_BYTES)));
-  V bounded = x > -87.f ? x : splat(-87.f);
-  V scaled = bounded * 1.44269504f;
-  Ints power = __builtin_convertvector(scaled - 0.5f, Ints);  // rounds to nearest, since it is negative
-  V whole = __builtin_convertvector(power, V);
-  V rest = bounded - whole * 0.693359375f + whole * 2.12194440e-4f;
-  V far = 1.f / 720 + rest * (1.f / 5040);
-  for (float inverse : {1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f, 1.f}) far = far * rest + inverse;
-  far *= reinterpret_cast<V>((power + 127) << 23);
-  return x > -87.f ? far : V{};  // what is smaller counts as nothing
+  constexpr float ROUNDS = 12582912.f;  // 1.5 * 2^23: what is added to it has no room for a fraction
+  V shifted = x * 1.44269504f + ROUNDS, whole = shifted - ROUNDS;
+  V rest = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+  V power = polynomial(rest, 1.394111896e-3f, 8.375134319e-3f, 4.166635126e-2f, 1.666641533e-1f, 0.5f, 1.f, 1.f);
+  return reinterpret_cast<V>(reinterpret_cast<Ints>(power) + (reinterpret_cast<Ints>(shifted) << 23));
+}
+
+// The same as `factor` for decays that differ from token to token, where nothing repeats that could drift: Taylor's
+// series near 0, e^x elsewhere, both good to a unit or so in the last place and several times as fast.
+inline Vec<float> exp_negative(Vec<float> x) {
+  Vec<float> far = exp_bounded(x > -87.f ? x : splat(-87.f));
+  return x > -87.f ? far : Vec<float>{};  // what is smaller counts as nothing
 }
 
 inline Vec<double> exp_negative(Vec<double> x) {
@@ -49,8 +59,7 @@ inline Vec<double> exp_negative(Vec<double> x) {
 
 inline void exp_parts(Vec<float> x, Vec<float>& grow, Vec<float>& same) {
   using V = Vec<float>;
-  V near = 1.f / 40320 + x * (1.f / 362880);
-  for (float inverse : {1.f / 5040, 1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f}) near = near * x + inverse;
+  V near = polynomial(x, 1.f / 362880, 1.f / 40320, 1.f / 5040, 1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f);
   near = near * x * x + x;  // expm1
   same = x > -0.5f ? splat(1.f) : exp_negative(x);
   grow = x > -0.5f ? near : V{};

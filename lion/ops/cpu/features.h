@@ -7,11 +7,15 @@
 namespace lion {
 namespace {
 
-// 1 / (1 + exp(-x)), without ever taking the exponential of a positive number
-template <class T>
-inline Vec<T> sigmoid(Vec<T> x) {
-  Vec<T> small = exp_negative(x < 0 ? x : -x);
-  return (x < 0 ? small : splat(T(1))) / (1 + small);
+inline Vec<float> sigmoid(Vec<float> x) {
+  Vec<float> bounded = x < -87.f ? splat(-87.f) : x > 87.f ? splat(87.f) : x;
+  return 1.f / (1.f + exp_bounded(-bounded));
+}
+
+// Without ever taking the exponential of a positive number.
+inline Vec<double> sigmoid(Vec<double> x) {
+  Vec<double> small = exp_negative(x < 0 ? x : -x);
+  return (x < 0 ? small : splat(1.0)) / (1 + small);
 }
 
 // y = s / |s|, s = x sigmoid(x) + 1/2
@@ -40,7 +44,7 @@ class FeatureRows {
     T *gate = rows + padded_, *s = rows + 2 * padded_;
     Vec<T> squares = {};
     for (Int j = 0; j < padded_; j += W<T>) {
-      Vec<T> v = load(x + j), y = sigmoid<T>(v), shifted = v * y + T(0.5);
+      Vec<T> v = load(x + j), y = sigmoid(v), shifted = v * y + T(0.5);
       store(gate + j, y);
       store(s + j, shifted);
       squares += shifted * shifted;
@@ -50,7 +54,7 @@ class FeatureRows {
       squares = Vec<T>{};
       for (Int j = 0; j < padded_; j += W<T>) squares += load(s + j) * load(s + j);
     }
-    T inverse = 1 / std::fmax(std::sqrt(sum<T>(squares)), T(1e-12));
+    T inverse = 1 / std::max(std::sqrt(sum<T>(squares)), T(1e-12));
     HeadRows to = rows_of(f_.out, b, h);
     T* out = in_place(to) ? to.row<T>(t) : rows + 3 * padded_;
     if (f_.backward) {
