@@ -42,8 +42,10 @@ def _sum(ways: list[Tensor], q, k, v, beta: Tensor, options: Options) -> Tensor:
     """Every walk has brought the token itself along; it counts once, or not at all."""
     total = ways[0] if len(ways) == 1 else ways[0] + ways[1]
     extra = len(ways) - options.include_self
+    if not extra:
+        return total
     q, k, v, beta = (x.to(total.dtype) for x in (q, k, v, beta))
-    return total - extra * (beta * (q * k).sum(-1, keepdim=True)) * v if extra else total
+    return torch.addcmul(total, beta * (q * k).sum(-1, keepdim=True), v, value=-extra)
 
 
 def full(q, k, v, f, b, options: Options, beta: Tensor) -> tuple[Tensor, None]:
@@ -115,7 +117,7 @@ undecayed_scan = functools.partial(scan, decays=False)
 
 def _slab(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor | None = None):
     """[chunks, heads, C, .] each -> the output, and the state after it."""
-    queries, keys, entering, keep = q, k, k, q.new_ones(q.shape[:2])
+    queries, keys, entering, keep = q, k, k, None
     if cost is not None:
         arrives, keep = arriving(cost, backward=False).exp(), cost.sum((-1, -2)).exp()
         queries, keys, entering = q * arrives, k * leaving(cost, backward=False).exp(), k * arrives
@@ -141,24 +143,32 @@ def _in_chunks(ways: list[Tensor], backward: list[bool], met: slice, size: int) 
 # The only loop, as an operator of its own: torch.compile need not unroll it, and its gradient needs no graph.
 @torch.library.custom_op("lion::delta_carry", mutates_args=())
 def carry_op(
-    state: Tensor, of_values: Tensor, of_state: Tensor, queries: Tensor, keys: Tensor, inside: Tensor, keep: Tensor
+    state: Tensor,
+    of_values: Tensor,
+    of_state: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    inside: Tensor,
+    keep: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """[chunks, heads, C, .] each, keep [chunks, heads] -> the output of all chunks, and the last state."""
+    """[chunks, heads, C, .] each, keep [chunks, heads] of the state -> the output of all chunks, and the last state."""
     states, written = _carry(state, of_values, of_state, keys, keep)
     out = inside @ written
     out += queries @ states[:-1]
     return out, states[-1].clone()
 
 
-def _carry(state: Tensor, of_values: Tensor, of_state: Tensor, keys: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+def _carry(
+    state: Tensor, of_values: Tensor, of_state: Tensor, keys: Tensor, keep: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """The states that enter the chunks, and the last; and what each chunk writes."""
     n = len(keys)
     states, written = state.new_empty(n + 1, *state.shape), of_values.clone()
     states[0] = state
     for c in range(n):
         written[c].baddbmm_(of_state[c], states[c], alpha=-1)
-        torch.mul(states[c], keep[c, :, None, None], out=states[c + 1])
-        states[c + 1].baddbmm_(keys[c].transpose(-1, -2), written[c])
+        kept = states[c] if keep is None else states[c] * keep[c, :, None, None]
+        torch.baddbmm(kept, keys[c].transpose(-1, -2), written[c], out=states[c + 1])
     return states, written
 
 
@@ -172,7 +182,7 @@ def carry_backward_op(
     queries: Tensor,
     keys: Tensor,
     inside: Tensor,
-    keep: Tensor,
+    keep: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     states, written = _carry(state, of_values, of_state, keys, keep)
     n = len(keys)
@@ -181,7 +191,8 @@ def carry_backward_op(
     dstates[n] = dlast
     for c in reversed(range(n)):
         dwritten[c].baddbmm_(keys[c], dstates[c + 1])
-        torch.addcmul(from_queries[c], dstates[c + 1], keep[c, :, None, None], out=dstates[c])
+        kept = dstates[c + 1] if keep is None else dstates[c + 1] * keep[c, :, None, None]
+        torch.add(from_queries[c], kept, out=dstates[c])
         dstates[c].baddbmm_(of_state[c].transpose(-1, -2), dwritten[c], alpha=-1)
     entered, left = states[:-1].transpose(-1, -2), dstates[1:]
     return (
@@ -191,7 +202,7 @@ def carry_backward_op(
         dout @ entered,
         written @ left.transpose(-1, -2),
         dout @ written.transpose(-1, -2),
-        (left * states[:-1]).sum((-1, -2)),
+        state.new_empty(0) if keep is None else (left * states[:-1]).sum((-1, -2)),
     )
 
 
@@ -202,7 +213,7 @@ def _(state, of_values, *others):
 
 @carry_backward_op.register_fake
 def _(dout, dlast, *saved):
-    return tuple(torch.empty_like(x) for x in saved)
+    return tuple(dout.new_empty(0) if x is None else torch.empty_like(x) for x in saved)
 
 
 def _save(ctx, inputs, output):
@@ -210,7 +221,8 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, dout, dlast):
-    return carry_backward_op(dout, dlast, *ctx.saved_tensors)
+    *grads, dkeep = carry_backward_op(dout, dlast, *ctx.saved_tensors)
+    return *grads, dkeep if ctx.needs_input_grad[-1] else None
 
 
 carry_op.register_autograd(_differentiate, setup_context=_save)
