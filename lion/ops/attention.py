@@ -41,6 +41,7 @@ def attention(
         v: [B, T, H, V].
         log_decay: logs of the decays, <= 0 (-inf is a reset). The rank says which kind:
             None, [H] fixed, [H, D] fixed per channel, [B, T, H] per token, [B, T, H, D] per token and channel.
+            With N orders there may be N * H heads: those of the first order, of the second, and so on.
         log_gain: [B, T, H], log of an input gate on the keys; any size, it is handled in log space.
         beta: [B, T, H], 0 to 2: the delta rule. A token first takes back the part beta of what the state holds under
             its key, then adds beta k v^T. Wants norm="none", decays of one per head or none, no gates, and keys of

@@ -26,7 +26,7 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
         _tensor("mask", mask, q, "a bool", remedy="True marks a real token: mask.bool()")
         _shape("mask", mask, q.shape[:2], "[B, T]")
     if log_decay is not None:
-        _check_per_token("log_decay", log_decay, q)
+        _check_per_token("log_decay", log_decay, q, orders)
     if log_gain is not None:
         _tensor("log_gain", log_gain, q, "a floating point", remedy="log_gain.float()")
         _shape("log_gain", log_gain, q.shape[:3], "[B, T, H]")
@@ -85,12 +85,14 @@ def _check_qkv(q, k, v):
         _device(name, x, q)
 
 
-def _check_per_token(name: str, x, q: Tensor) -> None:
+def _check_per_token(name: str, x, q: Tensor, orders: object = None) -> None:
     _tensor(name, x, q, "a floating point", remedy=f"{name}.float()")
     if x.dim() not in PER_TOKEN:
         known = ", ".join(PER_TOKEN.values())
         raise ValueError(f"{name} has shape {tuple(x.shape)}; expected one of {known}.")
     B, T, H, D = q.shape
+    if isinstance(orders, Tensor) and orders.dim() == 2 and x.shape[-1 if x.dim() % 2 else -2] == H * len(orders):
+        H *= len(orders)  # every order has its own
     want = {1: (H,), 2: (H, D), 3: (B, T, H), 4: (B, T, H, D)}[x.dim()]
     if x.dim() == 4 and x.shape == (B, T, H, 1) and D != 1:
         raise ValueError(

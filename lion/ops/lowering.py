@@ -112,7 +112,10 @@ def _over_orders(problem: _Problem, walk: _Walk, kernels: _Kernels, orders: Tens
         return _run(problem, walk, kernels, with_den)
     T = problem.q.shape[1]
     total: Sums | None = None
-    for order in torch.atleast_2d(orders).long():
+    H = problem.q.shape[2]
+    costs = (None,) if problem.log_decay is None else problem.log_decay.split(H, 2)  # of each order, or of all
+    for n, order in enumerate(torch.atleast_2d(orders).long()):
+        problem = problem._replace(log_decay=costs[n % len(costs)])
         back = torch.empty_like(order).scatter(0, order, torch.arange(T, device=order.device))
         there = _run(problem.in_order(order), walk, kernels, with_den)
         here = Sums._make(x if x is None else x.index_select(1, back) for x in there)

@@ -28,7 +28,8 @@ def attention(
     B, T, H, D = q.shape
     V = v.shape[-1]
     q, k, v = q.double(), k.double(), v.double()
-    log_decay = _every_token(0.0 if log_decay is None else log_decay, (B, T, H, D))
+    heads_of_decay = H if log_decay is None else log_decay.shape[-1 if log_decay.dim() in (1, 3) else -2]
+    log_decay = _every_token(0.0 if log_decay is None else log_decay, (B, T, heads_of_decay, D))
     self_weight = _every_token(1.0 if self_weight is None else self_weight, (B, T, H, D))
     log_gain = torch.zeros(B, T, H).double() if log_gain is None else log_gain.double()
     borders = [0, T] if cu_seqlens is None else cu_seqlens.tolist()
@@ -39,11 +40,12 @@ def attention(
         heads = []
         for head in range(H):
             num, den = torch.zeros(T, V).double(), torch.zeros(T).double()
-            for order in orders.tolist():
+            for n, order in enumerate(orders.tolist()):
+                costs = log_decay[:, :, n * H + head if heads_of_decay > H else head]  # of this order, or of all
                 for first, last in itertools.pairwise(borders):
                     walk = [t for t in order[first:last] if mask is None or mask[batch, t]]
                     at = (batch, torch.tensor(walk, dtype=torch.long), head)
-                    token = [x[at] for x in (q, k, v, log_decay, log_gain, self_weight)]
+                    token = [q[at], k[at], v[at], costs[at[:2]], log_gain[at], self_weight[at]]
                     if beta is None:
                         walk_num, walk_den = _one_sequence(*token, norm=norm, direction=direction)
                     else:

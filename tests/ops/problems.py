@@ -48,13 +48,27 @@ def permutations(T: int, n: int, cu_seqlens: Tensor | None = None) -> Tensor:
     return torch.stack(orders)
 
 
-def problem(decay, *, B=2, T=11, H=2, D=3, V=4, gain=False, self_weight=False, mask=False, packed=False, orders=0):
-    """Arguments of `lion.attention`, in float64."""
+def problem(
+    decay,
+    *,
+    B=2,
+    T=11,
+    H=2,
+    D=3,
+    V=4,
+    gain=False,
+    self_weight=False,
+    mask=False,
+    packed=False,
+    orders=0,
+    per_order=False,
+):
+    """Arguments of `lion.attention`, in float64; `per_order` gives each order decays of its own."""
     B = 1 if packed else B
     # Positive, as feature maps make them, so that dividing by den is no lottery.
     q, k = (torch.rand(B, T, H, D, dtype=torch.float64) + 0.1 for _ in range(2))
     kwargs = {"q": q, "k": k, "v": torch.randn(B, T, H, V, dtype=torch.float64)}
-    kwargs["log_decay"] = log_decays(decay, B, T, H, D)
+    kwargs["log_decay"] = log_decays(decay, B, T, H * orders if per_order and orders else H, D)
     kwargs["log_gain"] = torch.randn(B, T, H, dtype=torch.float64) if gain else None
     kwargs["self_weight"] = torch.rand(H, D, dtype=torch.float64) if self_weight else None
     kwargs["mask"] = torch.rand(B, T) > 0.3 if mask else None

@@ -37,6 +37,15 @@ def test_all_options_together(decay, norm, direction):
         compare(kwargs, chunk_size=4, norm=norm, direction=direction)
 
 
+@pytest.mark.parametrize("decay", DECAYS[1:])
+def test_every_order_with_its_own_decays(decay):
+    flags = (False, True)
+    for gain, mask, packed, orders in itertools.product(flags, flags, flags, (1, 2, 3)):
+        kwargs = problem(decay, gain=gain, mask=mask, packed=packed, orders=orders, per_order=True)
+        for chunk_size in (4, None):
+            compare(kwargs, chunk_size=chunk_size)
+
+
 @pytest.mark.parametrize("T", [0, 1, 2, 63, 64, 65, 197])
 @pytest.mark.parametrize("decay", DECAYS)
 def test_lengths(decay, T):

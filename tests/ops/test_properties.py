@@ -25,6 +25,7 @@ flag = st.booleans()
     mask=flag,
     packed=flag,
     orders=st.integers(0, 3),
+    per_order=flag,
     norm=st.sampled_from(["sum", "max", "none", "unmasked"]),
     direction=st.sampled_from(["both", "forward", "backward"]),
     kernel=st.sampled_from(ALL_KERNELS),
@@ -32,11 +33,11 @@ flag = st.booleans()
     seed=st.integers(0, 2**31),
 )
 def test_any_form_is_the_definition(
-    decay, B, T, H, D, V, gain, self_weight, mask, packed, orders, norm, direction, kernel, chunk_size, seed
+    decay, B, T, H, D, V, gain, self_weight, mask, packed, orders, per_order, norm, direction, kernel, chunk_size, seed
 ):
     torch.manual_seed(seed)
-    options = {"gain": gain, "self_weight": self_weight, "mask": mask, "packed": packed, "orders": orders}
-    kwargs = problem(decay, B=B, T=T, H=H, D=D, V=V, **options)
+    options = {"gain": gain, "self_weight": self_weight, "mask": mask, "packed": packed}
+    kwargs = problem(decay, B=B, T=T, H=H, D=D, V=V, **options, orders=orders, per_order=per_order)
     if kernel not in kernels(decay, gain):
         kernel = kernels(decay, gain)[0]
     size = chunk_size if kernel["form"] in CHUNKED else None

@@ -118,6 +118,7 @@ class Backward {
       }
     }
     across(visit, side, n, on, back, to, x);
+    if (with_costs_) put_costs(visit.order, n, x.tokens.tokens, visit.first_cost, x);
     finish(visit, n, x.tokens.tokens, x.tokens.queries, x.tokens.keys, to, x);
   }
 
@@ -125,7 +126,6 @@ class Backward {
     AllOrders<T> orders(head_);
     Int n = head_.n;
     read(orders.tokens(), n, nullptr, nullptr, true, x);
-    std::fill(x.dcost, x.dcost + n, T(0));
     std::fill(x.dgain, x.dgain + n, T(0));
     orders.mask(x.mask, x.c_row, x.tokens.row);
     Targets to = {{x.dq, x.d_row}, {x.dk, x.d_row}, {x.dv, x.v_row}, false, true, true, true};
@@ -136,10 +136,14 @@ class Backward {
     if (p_.dlog_gain.data)
       for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, x.dk + i * x.d_row, D_);
     if (with_costs_)
-      orders.walks([&](const Walk<T>& walk) {
-        add_cost_grad(walk, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, x.dcost);
-      });
-    finish({0, 0, false, true, true, true, false, false}, n, orders.tokens(), nullptr, nullptr, to, x);
+      for (Int o = 0; o < head_.orders(); ++o) {
+        std::fill(x.dcost, x.dcost + n, T(0));
+        orders.walks(o, [&](const Walk<T>& walk) {
+          add_cost_grad(walk, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, x.dcost);
+        });
+        put_costs(o, n, orders.tokens(), o == 0 || p_.decay_per_order, x);
+      }
+    finish({0, 0, false, true, true, true, true, false, false}, n, orders.tokens(), nullptr, nullptr, to, x);
   }
 
  private:
@@ -194,7 +198,7 @@ class Backward {
       Int c = visit.from_right ? flow.first - k : flow.first + k;
       T share = static_cast<T>(off * static_cast<double>(2 * k + 1) / static_cast<double>(2 * flow.carried));
       for (Int place = head_.first_of(c); place < head_.first_of(c) + head_.size_of(c); ++place)
-        *at<T>(p_.dlog_decay, head_.b, head_.token(visit.order, place), head_.h) += share;
+        *at<T>(p_.dlog_decay, head_.b, head_.token(visit.order, place), head_.decay_head(visit.order)) += share;
     }
     flow = {exact, visit.chunk, 0};
   }
@@ -424,10 +428,8 @@ class Backward {
 
   void finish(const Visit& visit, Int n, const Int* tokens, const T* queries, const T* keys, const Targets& to,
               Scratch& x) {
-    for (Int i = 0; i < n; ++i) {
-      put(p_.dlog_decay, tokens[i], x.dcost[i], visit.first);
-      put(p_.dlog_gain, tokens[i], x.dgain[i], visit.first);
-    }
+    if (p_.dlog_gain.data)
+      for (Int i = 0; i < n; ++i) put(p_.dlog_gain, tokens[i], head_.h, x.dgain[i], visit.first);
     if (to.in_place) return;
     if (to.fresh_dq) std::fill(x.dq, x.dq + n * x.d_row, T(0));
     if (to.fresh_dk) std::fill(x.dk, x.dk + n * x.d_row, T(0));
@@ -439,9 +441,12 @@ class Backward {
     }
   }
 
-  void put(const Rows& rows, Int t, T value, bool first) const {
-    if (!rows.data) return;
-    T* to = at<T>(rows, head_.b, t, head_.h);
+  void put_costs(Int order, Int n, const Int* tokens, bool first, const Scratch& x) const {
+    for (Int i = 0; i < n; ++i) put(p_.dlog_decay, tokens[i], head_.decay_head(order), x.dcost[i], first);
+  }
+
+  void put(const Rows& rows, Int t, Int h, T value, bool first) const {
+    T* to = at<T>(rows, head_.b, t, h);
     *to = first ? value : *to + value;
   }
 

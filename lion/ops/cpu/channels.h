@@ -21,10 +21,10 @@ class Channels {
     for (T** x : {&total_, &cross_grow_, &cross_same_}) *x = pieces.take<T>(row_);
   }
 
-  void read(const Head<T>& head, const Int* tokens, Int n) {
+  void read(const Head<T>& head, Int order, const Int* tokens, Int n) {
     std::fill(total_, total_ + row_, T(0));
     for (Int i = 0; i < n; ++i) {
-      const T* logs = at<T>(head.p.log_decay, head.b, tokens[i], head.h);
+      const T* logs = at<T>(head.p.log_decay, head.b, tokens[i], head.decay_head(order));
       for (Int d = 0; d < D_; ++d) {
         if (!(logs[d] <= 0)) throw std::domain_error("log_decay");
         total_[d] += logs[d];

@@ -13,6 +13,7 @@ struct Visit {
   bool from_right;
   bool inside;        // this visit does what the chunk's tokens do to each other
   bool first, last;   // of all visits to these tokens, over all orders
+  bool first_cost;    // of all that touch the gradients of their costs
   bool enter, leave;  // whether there are tokens behind and ahead
 };
 
@@ -26,8 +27,9 @@ inline void visit_half(const Head<T>& head, Int order, bool from_right, bool sec
   bool only = !both_sides || head.one_block();
   for (Int i = 0; i < end - begin; ++i) {
     Int c = from_right ? end - 1 - i : begin + i;
-    Visit v = {order, c, from_right, !second, false, false, false, false};
+    Visit v = {order, c, from_right, !second, false, false, false, false, false};
     v.first = order == 0 && !second;
+    v.first_cost = (order == 0 || head.p.decay_per_order) && !second;
     v.last = order == head.orders() - 1 && (second || only);
     v.enter = from_right ? c + 1 < head.chunks : c > 0;
     v.leave = from_right ? c > 0 : c + 1 < head.chunks;
@@ -200,21 +202,21 @@ class AllOrders {
   const Int* tokens() const { return tokens_.data(); }
 
   template <class Each>
-  void walks(Each each) {
-    for (Int o = 0; o < head_.orders(); ++o)
-      for (Int way = 0; way < 2; ++way)
-        if (head_.p.direction & (way ? BACKWARD : FORWARD))
-          each(Walk<T>{factors_.data() + (2 * o + way) * head_.n, places_.data() + o * head_.n, way == 1,
-                       gated_ ? weights(o, 1) : nullptr, gated_ ? weights(o, 0) : nullptr});
+  void walks(Int order, Each each) {
+    for (Int way = 0; way < 2; ++way)
+      if (head_.p.direction & (way ? BACKWARD : FORWARD))
+        each(Walk<T>{factors_.data() + (2 * order + way) * head_.n, places_.data() + order * head_.n, way == 1,
+                     gated_ ? weights(order, 1) : nullptr, gated_ ? weights(order, 0) : nullptr});
   }
 
   void mask(T* mask, Int mask_row, T* row) {
     Int n = head_.n, padded = round_up(n, W<T>);
     for (Int i = 0; i < n; ++i)
       for (Int j = 0; j < padded; j += W<T>) store(mask + i * mask_row + j, Vec<T>{});
-    walks([&](const Walk<T>& walk) { add_mask(walk, n, mask, mask_row, row); });
-    for (Int o = 0; o < head_.orders(); ++o)
+    for (Int o = 0; o < head_.orders(); ++o) {
+      walks(o, [&](const Walk<T>& walk) { add_mask(walk, n, mask, mask_row, row); });
       for (Int i = 0; i < n; ++i) mask[i * mask_row + i] += gated_ ? weights(o, 0)[i] * weights(o, 1)[i] : T(1);
+    }
   }
 
  private:

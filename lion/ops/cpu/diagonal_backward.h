@@ -75,7 +75,6 @@ class DiagonalBackward {
     dq_ = {rows_of<T>(p_.dq, p_, head.b, head.h), nullptr, D_, start};
     dk_ = {rows_of<T>(p_.dk, p_, head.b, head.h), nullptr, D_, start};
     dv_ = {rows_of<T>(p_.dv, p_, head.b, head.h), nullptr, V_, start};
-    dcost_ = {rows_of<T>(p_.dlog_decay, p_, head.b, head.h, true), nullptr, D_, start};
     if (p_.dtype == BFLOAT16) {
       Int length = head.sequence.length;
       T* sums = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(length * (2 * D_ + V_) + 1) * sizeof(T)));
@@ -104,7 +103,7 @@ class DiagonalBackward {
     bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
     if (with_costs_) at_border(visit, on, back);
     head_.tokens_of(visit.order, visit.chunk, visit.from_right, x.tokens);
-    x.channels.read(head_, x.tokens, n);
+    x.channels.read(head_, visit.order, x.tokens, n);
     gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.q, x.d_row);
     gather<T>(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.k, x.d_row);
     gather<T>(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens, n, V_, nullptr, x.v, x.v_row);
@@ -112,11 +111,13 @@ class DiagonalBackward {
     for (T* to : {x.dq, x.dk, x.dcost}) std::fill(to, to + n * x.d_row, T(0));
     if (visit.inside) inside(visit.order, n, on, back, x);
     across(visit, side, n, on, back, x);
+    Growing<T> dcost = {rows_of<T>(p_.dlog_decay, p_, head_.b, head_.decay_head(visit.order), true), nullptr, D_,
+                        head_.sequence.start};
     for (Int i = 0; i < n; ++i) {
       dq_.add(x.tokens[i], x.dq + i * x.d_row, 1, visit.first, visit.last);
       dk_.add(x.tokens[i], x.dk + i * x.d_row, 1, visit.first, visit.last);
       dv_.add(x.tokens[i], x.dv + i * x.v_row, 1, visit.first, visit.last);
-      if (with_costs_) dcost_.add(x.tokens[i], x.dcost + i * x.d_row, 1, visit.first, visit.last);
+      if (with_costs_) dcost.add(x.tokens[i], x.dcost + i * x.d_row, 1, visit.first_cost, visit.last);
     }
   }
 
@@ -187,7 +188,7 @@ class DiagonalBackward {
       }
       Int c = visit.from_right ? visit.chunk + ago : visit.chunk - ago;
       for (Int place = head_.first_of(c); place < head_.first_of(c) + head_.size_of(c); ++place) {
-        T* to = at<T>(p_.dlog_decay, head_.b, head_.token(visit.order, place), head_.h);
+        T* to = at<T>(p_.dlog_decay, head_.b, head_.token(visit.order, place), head_.decay_head(visit.order));
         for (Int d = 0; d < D_; ++d) to[d] += share[index(d)];
       }
     }
@@ -338,7 +339,7 @@ class DiagonalBackward {
   Int D_, V_, d_row_, v_row_, state_size_, side_size_;
   Side sides_[2];
   T* dden_;  // [tokens]
-  Growing<T> dq_, dk_, dv_, dcost_;
+  Growing<T> dq_, dk_, dv_;
   Buffer memory_, sums_;
 };
 

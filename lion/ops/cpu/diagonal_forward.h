@@ -70,7 +70,7 @@ class DiagonalForward {
     Side& side = sides_[visit.from_right];
     Int n = head_.size_of(visit.chunk), D = p_.D, V = p_.V;
     head_.tokens_of(visit.order, visit.chunk, visit.from_right, x.tokens);
-    x.channels.read(head_, x.tokens, n);
+    x.channels.read(head_, visit.order, x.tokens, n);
     gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D, nullptr, x.q, x.d_row);
     gather<T>(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens, n, D, nullptr, x.k, x.d_row);
     gather<T>(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens, n, V, nullptr, x.v, x.v_row);

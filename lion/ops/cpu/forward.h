@@ -119,7 +119,7 @@ class Forward {
     orders.mask(x.mask, x.c_row, x.tokens.row);
     transpose(x.k, x.d_row, n, p_.D, x.kt, x.c_row);
     x.ahead.clear();
-    attend({0, 0, false, true, true, true, false, false}, n, tokens, {x.q, x.d_row}, nullptr, x);
+    attend({0, 0, false, true, true, true, true, false, false}, n, tokens, {x.q, x.d_row}, nullptr, x);
   }
 
  private:

@@ -92,6 +92,7 @@ class Head {
   Int middle() const { return one_block() ? 1 : chunks / 2; }
 
   bool fixed_decay() const { return !p.log_gain.data && (!p.log_decay.data || p.log_decay.token == 0); }
+  Int decay_head(Int order) const { return p.decay_per_order ? order * p.H + h : h; }
   bool in_order() const { return sequence.lists.empty(); }
 
   Int token(Int order, Int place) const {
@@ -115,7 +116,7 @@ class Head {
       if (from_right) std::swap(f, g);
       each(c, from_right, [&](Int i, Int place) { ahead[i] = f[place], back[i] = g[place]; });
     } else {
-      each(c, from_right, [&](Int i, Int place) { ahead[i] = back[i] = cost(token(order, place)); });
+      each(c, from_right, [&](Int i, Int place) { ahead[i] = back[i] = cost(order, token(order, place)); });
     }
   }
 
@@ -139,9 +140,9 @@ class Head {
     for (Int i = 0; i < m; ++i) f(i, from_right ? first + m - 1 - i : first + i);
   }
 
-  T cost(Int t) const {
+  T cost(Int order, Int t) const {
     if (!p.log_decay.data) return 0;
-    T log = *at<T>(p.log_decay, b, t, h);
+    T log = *at<T>(p.log_decay, b, t, decay_head(order));
     if (!(log <= 0)) throw std::domain_error("log_decay");
     return log;
   }
@@ -165,7 +166,7 @@ class Head {
       for (Int i = 0; i < n; ++i) {
         Int t = token(o, i);
         log_gain[static_cast<std::size_t>(i)] = gate<T>(p, b, t, h);
-        gain(o, F)[i] = gain(o, B)[i] = cost(t);
+        gain(o, F)[i] = gain(o, B)[i] = cost(o, t);
       }
       absorb_gain(log_gain.data(), n, p.direction, gain(o, F), gain(o, B), gain(o, QUERY), gain(o, KEY));
       for (Int i = 0; i < n; ++i) {

@@ -24,6 +24,7 @@ struct Problem {
   Rows log_decay, log_gain, self_weight;  // float, or double for FLOAT64
   std::int64_t log_decay_channels;        // 1 or D
   std::int64_t self_weight_channels;      // 1 or D
+  std::int64_t decay_per_order;           // log_decay has H heads for each order, one order after the other
   Rows mask;                              // bool
   const std::int64_t* cu_seqlens;         // [sequences + 1]
   const std::int64_t* order;              // [orders, T], contiguous

@@ -79,6 +79,15 @@ def _as(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return x if x is None or x.dtype == dtype else x.to(dtype)
 
 
+def _diagonal(x: Tensor | None) -> bool:
+    return x is not None and x.dim() in (2, 4)
+
+
+def _per_order(log_decay: Tensor | None, q: Tensor) -> bool:
+    """Whether every order has decays of its own: H heads of the first, H of the second, and so on."""
+    return log_decay is not None and log_decay.shape[-2 if _diagonal(log_decay) else -1] != q.shape[2]
+
+
 def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
     """The first fields of `Problem`, and the tensors they point into, to be kept alive."""
     B, T, H, D = q.shape
@@ -86,9 +95,9 @@ def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders,
     wide = accumulation_dtype(q)
     log_decay, log_gain, self_weight = _as(log_decay, wide), _as(log_gain, wide), _as(self_weight, wide)
     decay_channels = weight_channels = 1
-    if log_decay is not None and log_decay.dim() in (2, 4):
+    if log_decay is not None and _diagonal(log_decay):
         log_decay, decay_channels = _readable(log_decay), D
-    if self_weight is not None and self_weight.dim() in (2, 4):
+    if self_weight is not None and _diagonal(self_weight):
         self_weight, weight_channels = _readable(self_weight), D
     if orders is not None:
         orders = torch.atleast_2d(orders).long().contiguous()
@@ -99,7 +108,7 @@ def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders,
     fields += [0 if orders is None else len(orders), 0 if cu_seqlens is None else len(cu_seqlens) - 1]
     for x in (q, k, v, log_decay, log_gain, self_weight):
         fields += rows(x)
-    fields += [decay_channels, weight_channels]
+    fields += [decay_channels, weight_channels, _per_order(log_decay, q)]
     fields += NOT_GIVEN if mask is None else (mask.data_ptr(), *mask.stride(), 0)
     fields += [0 if cu_seqlens is None else cu_seqlens.data_ptr(), 0 if orders is None else orders.data_ptr()]
     return fields, (q, k, v, log_decay, log_gain, self_weight, orders, cu_seqlens)
@@ -165,11 +174,12 @@ def _backward(
         dden = (dden[0] if dden.dim() == 4 else dden).to(accumulation_dtype(q))
     make = q.new_empty if mask is None else q.new_zeros
     B, T, H, D = q.shape
+    decay_heads = H * len(torch.atleast_2d(orders)) if _per_order(log_decay, q) else H
     dq, dk, dv = (make(x.shape, dtype=x.dtype) for x in (q, k, v))
     per_token = {
-        "log_decay": (B, T, H, D) if log_decay is not None and log_decay.dim() in (2, 4) else (B, T, H),
+        "log_decay": (B, T, decay_heads, D) if _diagonal(log_decay) else (B, T, decay_heads),
         "log_gain": (B, T, H),
-        "self_weight": (B, T, H, D) if self_weight is not None and self_weight.dim() in (2, 4) else (B, T, H),
+        "self_weight": (B, T, H, D) if _diagonal(self_weight) else (B, T, H),
     }
     dothers = [
         make(shape, dtype=accumulation_dtype(q)) if want else None
