@@ -7,6 +7,7 @@ that it is to decay by: exact, at the price of one call per direction.
 import torch
 from torch import Tensor
 
+from lion.nn.decay import heads_axis
 from lion.ops.attention import attention
 
 
@@ -34,7 +35,8 @@ def attention_between(
     if mask is not None:
         own = torch.where(mask[:, :, None, None], own, 0)
     total = len(paths) * own
-    for path in paths:
+    costs = (None,) if log_decay is None else log_decay.split(q.shape[2], heads_axis(log_decay))
+    for n, path in enumerate(paths):
         for way in ("forward", "backward") if direction == "both" else (direction,):
             before, exists = _token_before(path, way == "backward", mask, cu_seqlens, B)
             index = before[..., None, None]
@@ -44,7 +46,7 @@ def attention_between(
                 q,
                 late_k,
                 late[1],
-                log_decay,
+                costs[n % len(costs)],  # of this order, or of all
                 norm="none",
                 direction=way,
                 mask=mask,

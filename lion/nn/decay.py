@@ -4,7 +4,7 @@ Every class takes the heads and the key channels of each, says how many columns 
 wants, and makes Gates of them. All log decays are <= 0 by construction.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,9 +20,29 @@ class Gates(NamedTuple):
 
 class Decay(nn.Module):
     columns: int  # of the projection
+    gates = False  # whether it makes more than decays
 
     def forward(self, x: Tensor) -> Gates:
         raise NotImplementedError
+
+
+class PerOrder(Decay):
+    """Decays of their own for every order in which the tokens are walked."""
+
+    def __init__(self, decays: Sequence[Decay]):
+        super().__init__()
+        self.orders = nn.ModuleList(decays)
+        self.columns = sum(decay.columns for decay in decays)
+
+    def forward(self, x: Tensor) -> Gates:
+        parts = x.split([decay.columns for decay in self.orders], -1)
+        logs = [decay(part).log_decay for decay, part in zip(self.orders, parts, strict=True)]
+        return Gates(torch.cat(logs, heads_axis(logs[0])))
+
+
+def heads_axis(log_decay: Tensor) -> int:
+    """Where the heads are in a log_decay, by its rank."""
+    return -1 if log_decay.dim() in (1, 3) else -2
 
 
 def spread(first: float, last: float, *size: int) -> Tensor:
@@ -143,6 +163,8 @@ class LowerBounded(Decay):
 class StateSpace(Decay):
     """Mamba's: steps dt = softplus(x), decay exp(-dt A), input times dt. A is per head (Mamba-2) or per channel."""
 
+    gates = True
+
     def __init__(self, heads: int, channels: int, *, diagonal: bool = False):
         super().__init__()
         self.columns = heads
@@ -161,6 +183,8 @@ class StateSpace(Decay):
 class Complementary(Decay):
     """Gated RFA's: what is kept and what is let in add up to 1."""
 
+    gates = True
+
     def __init__(self, heads: int, channels: int):
         super().__init__()
         self.columns = heads
@@ -173,6 +197,8 @@ class Complementary(Decay):
 
 class Exponential(Decay):
     """xLSTM's: a sigmoid to forget, an exponential to let in."""
+
+    gates = True
 
     def __init__(self, heads: int, channels: int):
         super().__init__()

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.nn.between import attention_between
-from lion.nn.decay import DECAYS
+from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, heads_axis
 from lion.nn.feature_maps import FEATURE_MAPS
 from lion.nn.orders import ORDERS, grid_orders
 from lion.nn.softmax import softmax_attention, softmax_step
@@ -46,7 +46,8 @@ class LionAttention(nn.Module):
         features, decay, norm: take the place of the variant's own (FEATURE_MAPS, DECAYS, lion.attention).
         double_diagonal: count a token's weight of itself twice, as naive sums of both directions do.
         direction: "both"; "forward" or "backward", where decays act on arrival, as causal models have it.
-        orders: names of paths through a grid (ORDERS), or the orders themselves, [N, T].
+        orders: names of paths through a grid (ORDERS), or the orders themselves, [N, T]. Each has decays of its
+            own, unless the variant gates its input by them.
         grid: height and width of the grid; by default the largest square, other tokens before it.
         bias: whether the projections have one.
         form, backend, chunk_size: how `lion.attention` computes; never what. `set_form` changes them.
@@ -100,7 +101,7 @@ class LionAttention(nn.Module):
         key_channels = chosen.key_channels or dim // heads
         self.features = FEATURE_MAPS[chosen.features](key_channels)
         channels = self.features.channels
-        self.decay = DECAYS[chosen.decay](self.heads, channels)
+        self.decay = self._make_decay(channels)
         key_heads = 1 if chosen.keys == "shared" else self.heads
         self.columns = {
             "q": key_heads * key_channels,
@@ -252,6 +253,15 @@ class LionAttention(nn.Module):
                 f"norm is {self.variant.norm!r}; expected 'none' with variant {name!r}: it has no row sums."
             )
 
+    def _make_decay(self, channels: int) -> Decay:
+        make = DECAYS[self.variant.decay]
+        decay = make(self.heads, channels)
+        orders = len(self.order_names or ()) if self.orders is None else len(torch.atleast_2d(self.orders))
+        shared = decay.gates or isinstance(decay, NoDecay) or self.variant.keys == "complement"
+        if orders < 2 or shared:
+            return decay
+        return PerOrder([decay, *(make(self.heads, channels) for _ in range(orders - 1))])
+
     def _set_orders(self, orders: Sequence[str] | Tensor | None, grid: tuple[int, int] | None) -> None:
         names = None if isinstance(orders, Tensor) else orders
         if isinstance(names, str):
@@ -281,7 +291,8 @@ class LionAttention(nn.Module):
             nn.init.normal_(weight, std=0.1)
         log_decay = self.decay(v.new_zeros(1, 1, self.decay.columns)).log_decay
         if log_decay is not None:  # zero-order hold: a channel takes in as much as it forgets, 1 - lambda
-            forgets = -torch.expm1(log_decay).reshape(self.heads, -1)  # [H, 1 or D]
+            channels = log_decay.shape[-1] if heads_axis(log_decay) == -2 else 1
+            forgets = -torch.expm1(log_decay).reshape(-1, self.heads, channels).mean(0)  # over the orders
             if forgets.shape[1] != self.value_channels:
                 forgets = forgets.mean(1, keepdim=True)
             v *= forgets.expand(-1, self.value_channels).reshape(-1, 1)

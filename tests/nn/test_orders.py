@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import lion
+from lion.nn.decay import PerOrder
 from lion.nn.orders import ORDERS, grid_orders
 
 
@@ -38,10 +39,29 @@ def test_a_layer_sums_over_its_orders(variant):
     given.double().load_state_dict(layer.state_dict())
     torch.testing.assert_close(given(x), out)
     torch.testing.assert_close(layer.set_form("rnn")(x, grid=(3, 4)), out, rtol=1e-10, atol=1e-10)
+    if isinstance(layer.decay, PerOrder) and layer.decay.columns:
+        return  # each path reads its decays from the input in its own way
     # Transposing the grid exchanges the two paths.
     transposed = x[:, torch.cat([torch.tensor([0]), torch.arange(12).view(3, 4).T.flatten() + 1])]
     back = torch.cat([torch.tensor([0]), torch.arange(12).view(4, 3).T.flatten() + 1])
     torch.testing.assert_close(layer(transposed, grid=(4, 3))[:, back], out, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("variant", "own"), [("lion_s", True), ("lion_d", True), ("rwkv6", True), ("xlstm", False)])
+def test_every_order_has_decays_of_its_own(variant, own):
+    """Unless the variant's gates on the input belong to the token, not to the path."""
+    layer = lion.LionAttention(16, 2, variant, orders=["snake", "transposed_snake"])
+    assert isinstance(layer.decay, PerOrder) == own
+    x = torch.randn(2, 9, 16)
+    before = layer(x)
+    before.square().mean().backward()
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+    if own:
+        with torch.no_grad():
+            for parameter in layer.decay.orders[1].parameters():
+                parameter.sub_(1)
+        assert not torch.allclose(layer(x), before, atol=1e-3)
 
 
 def test_the_grid_is_a_square_unless_said_otherwise():
