@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lion.nn.decay import heads_axis
+from lion.nn.walks import token_before
 from lion.ops.attention import attention
 
 
@@ -38,7 +39,7 @@ def attention_between(
     costs = (None,) if log_decay is None else log_decay.split(q.shape[2], heads_axis(log_decay))
     for n, path in enumerate(paths):
         for way in ("forward", "backward") if direction == "both" else (direction,):
-            before, exists = _token_before(path, way == "backward", mask, cu_seqlens, B)
+            before, exists = token_before(path, way == "backward", mask, cu_seqlens, B)
             index = before[..., None, None]
             late = [x.gather(1, index.expand(-1, -1, *x.shape[2:])) for x in (k, v)]
             late_k = torch.where(exists[..., None, None], late[0], 0)
@@ -57,23 +58,3 @@ def attention_between(
                 chunk_size=chunk_size,
             )
     return total
-
-
-def _token_before(
-    path: Tensor, backward: bool, mask: Tensor | None, cu_seqlens: Tensor | None, B: int
-) -> tuple[Tensor, Tensor]:
-    """By token [B, T]: the real token that a walk meets before it, and whether there is one."""
-    T = len(path)
-    steps = torch.arange(T, device=path.device)
-    walk = path.flip(0) if backward else path
-    real = torch.ones(B, T, dtype=torch.bool, device=path.device) if mask is None else mask[:, walk]
-    seen = torch.where(real, steps, -1).cummax(1).values if T else steps.expand(B, T)
-    step = torch.cat([seen.new_full((B, 1), -1), seen], 1)[:, :T]
-    exists = step >= 0
-    before = walk[step.clamp(min=0)]
-    if cu_seqlens is not None:
-        sequence = torch.searchsorted(cu_seqlens.long(), steps, right=True)
-        exists = exists & (sequence[before] == sequence[walk])
-    place = walk.expand(B, T)
-    by_token = torch.empty_like(before).scatter(1, place, before)
-    return by_token, torch.empty_like(exists).scatter(1, place, exists)

@@ -15,6 +15,7 @@ from lion.nn.feature_maps import FEATURE_MAPS
 from lion.nn.orders import ORDERS, grid_orders
 from lion.nn.softmax import softmax_attention, softmax_step
 from lion.nn.variants import VARIANTS, Variant
+from lion.nn.walks import charge_for_leaving
 from lion.ops.attention import attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, NORMS, one_of
@@ -163,7 +164,7 @@ class LionAttention(nn.Module):
             return attention_between(y.q, y.k, y.v, y.log_decay, **where)
         log_decay = y.log_decay
         if self.direction != "both":
-            log_decay = charge_for_leaving(log_decay, self.direction, mask)
+            log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
         return attention(y.q, y.k, y.v, log_decay, log_gain=y.log_gain, beta=y.beta, norm=self.variant.norm, **where)
 
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
@@ -268,8 +269,6 @@ class LionAttention(nn.Module):
             names = [names]
         for name in names or ():
             one_of("orders", name, ORDERS)
-        if orders is not None and self.direction != "both":
-            raise ValueError(f"direction is {self.direction!r}; expected 'both' where there are orders.")
         self.order_names = None if names is None else tuple(names)
         self.grid = grid
         self.register_buffer("orders", orders if isinstance(orders, Tensor) else None, persistent=False)
@@ -296,24 +295,6 @@ class LionAttention(nn.Module):
             if forgets.shape[1] != self.value_channels:
                 forgets = forgets.mean(1, keepdim=True)
             v *= forgets.expand(-1, self.value_channels).reshape(-1, 1)
-
-
-def charge_for_leaving(log_decay: Tensor | None, direction: str, mask: Tensor | None) -> Tensor | None:
-    """Decays on arrival, as `lion.attention` wants them: leaving a token costs what the next real one has for it."""
-    if log_decay is None or log_decay.dim() <= 2:  # the same for all tokens
-        return log_decay
-    if direction == "backward":
-        flipped = charge_for_leaving(log_decay.flip(1), "forward", None if mask is None else mask.flip(1))
-        return None if flipped is None else flipped.flip(1)
-    B, T = log_decay.shape[:2]
-    if mask is None or not T:
-        return torch.cat([log_decay[:, 1:], torch.zeros_like(log_decay[:, :1])], 1)
-    tokens = torch.arange(T, device=log_decay.device)
-    following = torch.where(mask, tokens, T).flip(1).cummin(1).values.flip(1)  # this one or the next real one
-    following = torch.cat([following[:, 1:], following.new_full((B, 1), T)], 1)
-    index = following.clamp(max=T - 1).reshape(B, T, *[1] * (log_decay.dim() - 2)).expand(log_decay.shape)
-    exists = (following < T).reshape(B, T, *[1] * (log_decay.dim() - 2))
-    return torch.where(exists, log_decay.gather(1, index), 0)
 
 
 def set_form(model: nn.Module, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> nn.Module:

@@ -253,7 +253,6 @@ REFUSALS = {
     "variant is 'softmax', which has no decay to choose": {"variant": "softmax", "decay": "fixed"},
     "norm is 'sum'; expected 'none' with variant 'rwkv6'": {"variant": "rwkv6", "norm": "sum"},
     "orders is 'spiral'; expected one of 'rows', 'columns', 'snake'": {"orders": ["spiral"]},
-    "direction is 'forward'; expected 'both' where there are orders": {"orders": ["snake"], "direction": "forward"},
 }
 
 

@@ -1,0 +1,48 @@
+"""Walks over tokens: which real token is met before another."""
+
+import torch
+from torch import Tensor
+
+
+def token_before(
+    path: Tensor, backward: bool, mask: Tensor | None, cu_seqlens: Tensor | None, B: int
+) -> tuple[Tensor, Tensor]:
+    """By token [B, T]: the real token that a walk along a path [T], or back, meets before it; and if there is one."""
+    T = len(path)
+    steps = torch.arange(T, device=path.device)
+    walk = path.flip(0) if backward else path
+    real = torch.ones(B, T, dtype=torch.bool, device=path.device) if mask is None else mask[:, walk]
+    seen = torch.where(real, steps, -1).cummax(1).values if T else steps.expand(B, T)
+    step = torch.cat([seen.new_full((B, 1), -1), seen], 1)[:, :T]
+    exists = step >= 0
+    before = walk[step.clamp(min=0)]
+    if cu_seqlens is not None:
+        sequence = torch.searchsorted(cu_seqlens.long(), steps, right=True)
+        exists = exists & (sequence[before] == sequence[walk])
+    place = walk.expand(B, T)
+    by_token = torch.empty_like(before).scatter(1, place, before)
+    return by_token, torch.empty_like(exists).scatter(1, place, exists)
+
+
+def charge_for_leaving(
+    log_decay: Tensor | None, heads: int, direction: str, mask: Tensor | None = None, orders: Tensor | None = None
+) -> Tensor | None:
+    """Decays on arrival, as `lion.attention` wants them: leaving a token costs what the next real one has for it."""
+    if log_decay is None or log_decay.dim() <= 2:  # the same for all tokens
+        return log_decay
+    if mask is None and orders is None:
+        none = torch.zeros_like(log_decay[:, :1])
+        moved = [log_decay[:, 1:], none] if direction == "forward" else [none, log_decay[:, :-1]]
+        return torch.cat(moved, 1)[:, : log_decay.shape[1]]
+    B, T = log_decay.shape[:2]
+    paths = torch.arange(T, device=log_decay.device)[None] if orders is None else torch.atleast_2d(orders)
+    costs = log_decay.split(heads, 2)
+    charged = []
+    for n, path in enumerate(paths):
+        # The next one going forward is the one before it going back.
+        following, exists = token_before(path, direction == "forward", mask, None, B)
+        cost = costs[n % len(costs)]  # of this order, or of all
+        shape = B, T, *[1] * (cost.dim() - 2)
+        index = following.reshape(shape).expand_as(cost)
+        charged.append(torch.where(exists.reshape(shape), cost.gather(1, index), 0))
+    return torch.cat(charged, 2)
