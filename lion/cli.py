@@ -1,6 +1,7 @@
 """The command line. Each command imports what it needs when it runs, so that `lion --help` is quick."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,9 +11,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (_demo, _bench, _list, _doctor):
+    for add in (_demo, _train, _eval, _predict, _bench, _list, _doctor):
         add(commands)
-    args = parser.parse_args(argv)
+    args, rest = parser.parse_known_args(argv)
+    if rest and args.command != "train":  # where they are fields of the run
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    args.fields = rest
     if args.version:
         from lion._version import __version__
 
@@ -27,10 +31,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, ImportError, OSError) as problem:
         print(f"lion {args.command}: {problem}", file=sys.stderr)
         return 1
+    except _Ended as end:
+        print(f"\n{end}", file=sys.stderr)
+        return 128 + end.signum
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
     return 0
+
+
+class _Ended(Exception):
+    """By a signal, in good order."""
+
+    def __init__(self, message: str, signum: int):
+        super().__init__(message)
+        self.signum = signum
 
 
 def _demo(commands) -> None:
@@ -46,6 +61,112 @@ def _demo(commands) -> None:
         if not lengths:
             raise ValueError(f"--max-length is {args.max_length}; expected at least {demo.LENGTHS[0]}.")
         demo.run(args.out, lengths)
+
+    parser.set_defaults(run=run)
+
+
+def _train(commands) -> None:
+    parser = commands.add_parser(
+        "train",
+        help="train a model by a recipe, or on your own images",
+        description="Any field of the run can be set: --optim.lr 1e-3 --epochs 5 --model.depth 6. "
+        "`lion train NAME --show` prints them all.",
+    )
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="digits.lion_s, images, ... (--list shows all)")
+    parser.add_argument("--list", action="store_true", help="list the recipes and stop")
+    parser.add_argument("--show", action="store_true", help="print the run as JSON and stop")
+    parser.add_argument("--out", type=Path, help="folder of the run (runs/RECIPE)")
+    parser.add_argument("--resume", action="store_true", help="go on where the run in that folder stopped")
+    parser.set_defaults(run=_run_training)
+
+
+def _run_training(args: argparse.Namespace) -> None:
+    import json
+
+    from lion import recipes
+
+    if args.list:
+        print(recipes.listing())
+        return
+    _need("accelerate", "train")
+    from lion.train.loop import Stopped, saved_run, train
+
+    if args.recipe is None and not (args.resume and args.out):
+        raise ValueError("there is no RECIPE; `lion train --list` has them all, --resume --out RUN goes on with one.")
+    folder = args.out or Path("runs") / args.recipe
+    run = saved_run(folder, args.recipe) if args.resume else None
+    if run is None:
+        if args.recipe is None:
+            raise ValueError(f"there is no run in {folder} to resume.")
+        run = recipes.recipe(args.recipe)
+    for path, text in _fields(args.fields):
+        run = run.changed(path, text)
+    if args.show:
+        print(json.dumps(run.to_json(), indent=2))
+        return
+    try:
+        metrics = train(run, folder, resume=args.resume, recipe=args.recipe)
+    except Stopped as stop:
+        raise _Ended(str(stop), stop.signum) from None
+    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
+        print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()) + f"\nthe run is in {folder}")
+
+
+def _fields(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """--optim.lr 1e-3 or --optim.lr=1e-3, each."""
+    found = []
+    rest = list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        if not name.startswith("--"):
+            raise ValueError(f"{name!r} is neither an option nor its value; expected --field value.")
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise ValueError(f"{name} has no value; expected {name} VALUE.")
+            value = rest.pop(0)
+        found.append((name[2:].replace("-", "_"), value))
+    return found
+
+
+def _eval(commands) -> None:
+    parser = commands.add_parser("eval", help="evaluate a finished run, in any form")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
+    parser.add_argument("--form", default="auto", help="auto, full, rnn, chunk or scan: never what, only how (auto)")
+    parser.add_argument("--batch", type=int, default=64, help="images at once (64)")
+
+    def run(args: argparse.Namespace) -> None:
+        from lion.ops.checks import one_of
+        from lion.ops.kernels import FORMS
+        from lion.train.using import evaluate
+
+        one_of("form", args.form, ("auto", *FORMS))
+        metrics = evaluate(args.folder, form=args.form, batch=args.batch)
+        print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()))
+
+    parser.set_defaults(run=run)
+
+
+def _predict(commands) -> None:
+    parser = commands.add_parser("predict", help="classify images with a finished run")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
+    parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
+    parser.add_argument("--form", default="auto", help="auto, full, rnn, chunk or scan (auto)")
+    parser.add_argument("--best", type=int, default=3, help="so many of the likeliest classes (3)")
+
+    def run(args: argparse.Namespace) -> None:
+        from lion.ops.checks import one_of
+        from lion.ops.kernels import FORMS
+        from lion.text import table
+        from lion.train.using import predict
+
+        one_of("form", args.form, ("auto", *FORMS))
+        guesses = predict(args.folder, args.images, form=args.form, best=args.best)
+        rows = [
+            (path if n == 0 else "", guess.label, f"{guess.probability:.1%}")
+            for path, best in zip(args.images, guesses, strict=True)
+            for n, guess in enumerate(best)
+        ]
+        print(table(("image", "class", "probability"), rows))
 
     parser.set_defaults(run=run)
 
@@ -174,11 +295,11 @@ def _doctor(commands) -> None:
     parser.set_defaults(run=run)
 
 
-def _need(package: str) -> None:
+def _need(package: str, extra: str = "cli") -> None:
     try:
         __import__(package)
     except ImportError as missing:
-        raise ImportError(f"{package} is needed for this: pip install 'lion-attention[cli]'") from missing
+        raise ImportError(f"{package} is needed for this: pip install 'lion-attention[{extra}]'") from missing
 
 
 if __name__ == "__main__":

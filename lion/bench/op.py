@@ -16,6 +16,7 @@ import lion
 from lion.bench.memory import peak_memory
 from lion.bench.saving import save
 from lion.bench.timing import interleaved
+from lion.ops import flops
 from lion.ops.cpu import library
 from lion.ops.kernels import DECAYS as DECAY_KINDS
 from lion.ops.kernels import FORMS, KERNELS
@@ -110,14 +111,9 @@ def contenders(forms: Sequence[str], backend: str, decay: str) -> list[Contender
 
 
 def useful_flops(shape: Shape, decay: str, backward: bool) -> int:
-    """Multiplications and additions of the compiled `scan`, as in a plain chunked algorithm: no mask, nothing twice."""
+    """Multiplications and additions of the compiled `scan`."""
     B, H, T, D = shape
-    if decay == "none":
-        return B * H * T * D * D * (10 if backward else 4)
-    chunk = library.chunk_tokens(T, D, D, diagonal=decay == "diagonal")
-    inside, across = (10, 20) if backward else (4, 8)
-    crossing = 1 - chunk / T if chunk < T else 0.0
-    return int(B * H * T * D * (inside * chunk + across * crossing * D))
+    return B * flops.scan_flops(flops.Attention(T, H, D, D, DECAYS[decay]), backward=backward)
 
 
 def training(run: Callable[[], Tensor], inputs: Inputs) -> Callable[[], object]:

@@ -298,12 +298,12 @@ class LionAttention(nn.Module):
 
 
 def set_form(model: nn.Module, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> nn.Module:
-    """How every LionAttention of a model computes. Its outputs stay the same."""
-    layers = [module for module in model.modules() if isinstance(module, LionAttention)]
-    if not layers:
+    """How every LionAttention of a model computes, and whatever else has a `set_form`. Its outputs stay the same."""
+    setters = [getattr(module, "set_form", None) for module in model.modules()]
+    if not any(setters):
         raise ValueError(f"there is no LionAttention in this {type(model).__name__}.")
-    for layer in layers:
-        layer.set_form(form, backend=backend, chunk_size=chunk_size)
+    for setter in filter(None, setters):
+        setter(form, backend=backend, chunk_size=chunk_size)
     return model
 
 

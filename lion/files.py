@@ -1,0 +1,118 @@
+"""Files that are whole or not there: written beside their place, then moved into it in one step."""
+
+import errno
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+
+class DamagedFile(ValueError):
+    """A file that is not what was written."""
+
+
+def write_json(path: Path, content: Any) -> None:
+    text = json.dumps(content, indent=2) + "\n"
+    replace(path, lambda temporary: temporary.write_text(text))
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as problem:
+        raise DamagedFile(f"{path} is damaged: it is no JSON ({problem}).") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: x.detach().cpu().contiguous() for name, x in tensors.items()}, path)
+    except SafetensorError as problem:
+        if "No space left" in str(problem):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None
+        raise
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as problem:
+        raise DamagedFile(f"{path} is damaged: {problem}.") from None
+
+
+def replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file so that whoever looks sees the old one or the new one, even after a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        sync(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
+    """The same for a new folder; one that is there already is moved away first."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        write(temporary)
+        for path in temporary.iterdir():
+            sync(path)
+        sync(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    if folder.exists():
+        old = folder.with_name(f".{folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        os.rename(folder, old)
+        os.rename(temporary, folder)
+        shutil.rmtree(old)
+    else:
+        os.rename(temporary, folder)
+    sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checksum(path: Path) -> dict[str, int]:
+    """Size and CRC-32 of a file."""
+    crc = size = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            crc = zlib.crc32(block, crc)
+            size += len(block)
+    return {"bytes": size, "crc32": crc}
+
+
+def check(folder: Path, files: Mapping[str, Mapping[str, int]]) -> None:
+    """That files are as their checksums say."""
+    for name, wanted in files.items():
+        path = folder / name
+        if not path.exists():
+            raise DamagedFile(f"{path} is missing.")
+        got = checksum(path)
+        if got["bytes"] != wanted["bytes"]:
+            raise DamagedFile(f"{path} is damaged: it has {got['bytes']:,} bytes; expected {wanted['bytes']:,}.")
+        if got != wanted:
+            raise DamagedFile(f"{path} is damaged: its checksum is wrong.")

@@ -1,0 +1,262 @@
+"""timm: lion's models by name, and linear attention for timm's vision transformers.
+
+Importing this registers `lion.models.registry.MODELS`: `timm.create_model("lion_s_tiny_patch16_224", num_classes=10)`.
+`convert` changes the attention of a model that is there already, and keeps its weights.
+
+timm imports torchvision. Where that fails with "operator torchvision::nms does not exist", it was built for another
+torch than the one installed.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import torch
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.layers import resample_abs_pos_embed
+from timm.models import (
+    build_model_with_cfg,
+    generate_default_cfgs,
+    is_model,
+    model_entrypoint,
+    register_model,
+    resolve_pretrained_cfg,
+)
+from timm.models.vision_transformer import Attention, VisionTransformer
+from torch import Tensor, nn
+
+from lion.models.registry import MODELS, create_model
+from lion.models.vision import KEPT, VisionConfig, VisionModel
+from lion.nn.layers import LionAttention, directions
+from lion.ops.checks import one_of
+
+__all__ = ["convert"]  # timm adds the models
+
+FIELDS = {  # of VisionConfig, by timm's names of them; the others have one name
+    "img_size": "image_size",
+    "in_chans": "in_channels",
+    "embed_dim": "dim",
+    "num_heads": "heads",
+    "global_pool": "pool",
+    "pos_embed": "positions",
+    "drop_rate": "dropout",
+    "drop_path_rate": "drop_path",
+}
+FIELDS |= {field.name: field.name for field in fields(VisionConfig) if field.name not in FIELDS.values()}
+VALUES = {"global_pool": {"avg": "mean", "": "none"}, "pos_embed": {"learn": "learned", "": "none"}}  # by timm's
+
+
+def _default_cfg(config: VisionConfig) -> dict[str, Any]:
+    return {
+        "url": "",
+        "num_classes": config.num_classes,
+        "input_size": (config.in_channels, *config.image_size),
+        "pool_size": None,
+        "crop_pct": 0.9,
+        "interpolation": "bicubic",
+        "mean": IMAGENET_DEFAULT_MEAN,
+        "std": IMAGENET_DEFAULT_STD,
+        "first_conv": "patch_embed.proj",
+        "classifier": ("head", "head_dist") if config.distillation_token else "head",
+    }
+
+
+# Under this name timm's registry looks for it.
+default_cfgs = generate_default_cfgs({name: _default_cfg(config) for name, config in MODELS.items()})
+
+
+def _entrypoint(name: str) -> Callable[..., nn.Module]:
+    """What timm calls to make a model: a function of the model's name."""
+
+    def make(pretrained: bool = False, **options: Any) -> nn.Module:
+        if pretrained:
+            _check_weights(name, options.get("pretrained_cfg"), options.get("pretrained_cfg_overlay"))
+        features = {"out_indices": options.pop("out_indices", 3), "feature_cls": "getter"}
+        return build_model_with_cfg(
+            partial(_make, name),
+            name,
+            pretrained,
+            pretrained_filter_fn=_fit_positions,
+            feature_cfg=features,
+            **options,
+        )
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"{name} of lion.models.registry, by timm's names of its config's fields."
+    return make
+
+
+def _make(name: str, **options: Any) -> nn.Module:
+    changes = {}
+    for option, value in options.items():
+        one_of("argument", option, FIELDS)
+        if option == "img_size" and isinstance(value, int):
+            value = (value, value)
+        elif option in VALUES:
+            value = VALUES[option].get(value, value)
+        changes[FIELDS[option]] = tuple(value) if isinstance(value, list) else value
+    return create_model(name, **changes)
+
+
+def _check_weights(name: str, cfg: Any, overlay: dict[str, Any] | None) -> None:
+    found = resolve_pretrained_cfg(name, pretrained_cfg=cfg, pretrained_cfg_overlay=overlay)
+    if not found.has_weights and not found.state_dict:
+        raise ValueError(
+            f"pretrained is True, but there are no pretrained weights of {name}; expected pretrained=False, with "
+            "checkpoint_path=... for a file of yours, or pretrained_cfg_overlay={'file': ...}."
+        )
+
+
+def _fit_positions(state: dict[str, Tensor], model: VisionModel) -> dict[str, Tensor]:
+    """Of a checkpoint, for images of another size."""
+    positions = state.get("pos_embed")
+    if positions is None or model.pos_embed is None or positions.shape == model.pos_embed.shape:
+        return state
+    grid = list(model.patch_embed.grid_size)
+    return {**state, "pos_embed": resample_abs_pos_embed(positions, grid, num_prefix_tokens=model.num_prefix_tokens)}
+
+
+def _register(name: str) -> None:
+    if not is_model(name):
+        globals()[name] = register_model(_entrypoint(name))
+    elif model_entrypoint(name).__module__ != __name__:
+        warnings.warn(f"{name} is a model of timm's own; lion.models.registry.create_model makes ours.", stacklevel=2)
+
+
+for _name in MODELS:
+    _register(_name)
+
+
+def convert(
+    vit: VisionTransformer,
+    variant: str = "lion_s",
+    *,
+    orders: Sequence[str] = (),
+    features: str | None = None,
+    decay: str | None = None,
+    norm: str | None = None,
+    direction: str = "both",
+) -> VisionTransformer:
+    """Put LionAttention in the place of every attention of a timm VisionTransformer, and return that same model.
+
+    Queries, keys, values and the projection of the output keep their weights; as "softmax" the model computes what it
+    did before. (Where all heads share their keys, as in Mamba, only values and output carry over; HGRN-2 has no keys
+    to keep.) What a variant has besides, as decays, begins as in a new layer: train the model before it is used.
+
+    Args:
+        vit: a VisionTransformer of timm's, DeiT and the like included; positions, MLPs and the rest stay as they are.
+        variant, features, decay, norm: of LionAttention.
+        orders: names of paths through the patches (lion.nn.orders); images may have any shape the model takes.
+        direction: "both", "forward", "backward", or "alternating" by block.
+    """
+    if not isinstance(vit, VisionTransformer):
+        raise TypeError(f"the model is a {type(vit).__name__}; expected a VisionTransformer of timm's.")
+    if orders and not isinstance(vit.patch_drop, nn.Identity):
+        raise ValueError("orders need all patches of an image; expected a model with patch_drop_rate=0.")
+    patches = PatchGrid(vit.num_prefix_tokens) if orders else None
+    layers: list[tuple[nn.Module, str, BlockAttention]] = []
+    for i, (block, way) in enumerate(zip(vit.blocks, directions(direction, len(vit.blocks)), strict=True)):
+        attentions = {name: module for name, module in block.named_modules() if type(module) is Attention}
+        if not attentions:
+            raise ValueError(f"blocks.{i} is a {type(block).__name__}; expected one with timm's Attention in it.")
+        for name, attention in attentions.items():
+            _check_attention(f"blocks.{i}.{name}", attention)
+            layer = BlockAttention(
+                attention.qkv.in_features,
+                attention.num_heads,
+                variant,
+                orders=orders or None,
+                features=features,
+                decay=decay,
+                norm=norm,
+                direction=way,
+                bias=attention.qkv.bias is not None or attention.proj.bias is not None,
+            )
+            layer.take_over(attention, patches)
+            layers.append((block, name, layer))
+    for block, name, layer in layers:  # only now, when nothing can fail any more
+        block.set_submodule(name, layer)
+    if patches is not None:
+        vit.patch_embed.register_forward_pre_hook(patches)
+    decays = {name for name, _ in vit.named_parameters() if any(part in KEPT for part in name.split("."))}
+    vit.no_weight_decay = partial(set, vit.no_weight_decay() | decays)  # timm's optimizers ask for these
+    return vit
+
+
+class BlockAttention(LionAttention):
+    """LionAttention as timm's blocks call it."""
+
+    patches: "PatchGrid | None"
+    proj_drop: nn.Module
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        if attn_mask is not None:
+            raise ValueError("attn_mask is given; expected None: linear attention has no scores to add it to.")
+        if is_causal and self.direction != "forward":
+            raise ValueError(
+                f"is_causal is True, but direction is {self.direction!r}; expected a model converted with 'forward'."
+            )
+        grid = None if self.patches is None else self.patches.of(x)
+        return self.proj_drop(super().forward(x, grid=grid))
+
+    @torch.no_grad()
+    def take_over(self, attention: Attention, patches: "PatchGrid | None") -> None:
+        """Weights, and all else there is to keep."""
+        self.patches, self.proj_drop = patches, attention.proj_drop
+        self.to(attention.qkv.weight)
+        self.train(attention.training)
+        for old, new in _pairs(attention.qkv, self.in_proj):
+            rows = dict(zip(self.columns, new.split(list(self.columns.values())), strict=True))
+            for name, part in zip("qkv", old.chunk(3), strict=True):
+                if rows[name].shape == part.shape:  # in both [heads x channels], head by head
+                    rows[name].copy_(part)
+        for old, new in _pairs(attention.proj, self.out_proj):
+            new.copy_(old)
+
+
+class PatchGrid:
+    """Height and width of images, in patches, noted as they enter: timm's blocks see tokens only.
+
+    By their number: with checkpointing, blocks run once more when other images have entered since.
+    """
+
+    def __init__(self, prefix: int):
+        self.prefix = prefix  # class tokens and the like
+        self.sizes: dict[int, tuple[int, int]] = {}
+
+    def __call__(self, patch_embed: nn.Module, inputs: tuple[Tensor]) -> None:
+        """A forward pre-hook of patch_embed."""
+        height, width = patch_embed.dynamic_feat_size(inputs[0].shape[-2:])  # type: ignore[operator]
+        self.sizes[height * width] = height, width
+
+    def of(self, x: Tensor) -> tuple[int, int]:
+        patches = x.shape[1] - self.prefix
+        if patches not in self.sizes:
+            raise ValueError(f"there are {patches} patches, but no image of so many has passed through patch_embed.")
+        return self.sizes[patches]
+
+
+def _check_attention(where: str, attention: Attention) -> None:
+    dim = attention.qkv.in_features
+    cannot_keep = {
+        "qk_norm": not isinstance(attention.q_norm, nn.Identity) or not isinstance(attention.k_norm, nn.Identity),
+        "scale_attn_norm": not isinstance(attention.norm, nn.Identity),
+        "a gate": getattr(attention, "gate", None) is not None,
+        "attn_drop_rate": attention.attn_drop.p > 0,
+        "heads that do not add up to its dim": attention.proj.weight.shape != (dim, dim),
+    }
+    for what, has in cannot_keep.items():
+        if has:
+            raise ValueError(f"{where} has {what}, which LionAttention does not; expected a model without.")
+
+
+def _pairs(old: nn.Linear, new: nn.Linear) -> list[tuple[Tensor, Tensor]]:
+    """The weights of both, and the biases; one that was not there was 0."""
+    pairs: list[tuple[Tensor, Tensor]] = [(old.weight, new.weight)]
+    if new.bias is not None:
+        pairs.append((old.weight.new_zeros(old.out_features) if old.bias is None else old.bias, new.bias))
+    return pairs

@@ -1,0 +1,175 @@
+"""Baselines that are built differently from the variants: Hydra and Vim, from their papers' equations.
+
+Both run state spaces along the tokens and back: h_i = exp(-dt_i A) h_{i-1} + dt_i B_i x_i, y_i = C_i h_i. That is
+linear attention without a normaliser: B are the keys, C the queries, dt x the values, dt A the decays on arrival.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lion.nn.decay import Gates, StateSpace
+from lion.nn.walks import charge_for_leaving
+from lion.ops.attention import attention
+from lion.ops.call import accumulation_dtype
+from lion.ops.checks import DIRECTIONS, one_of
+
+
+class Scanning(nn.Module):
+    """A module that runs state spaces through `lion.attention`, in the form it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.form, self.backend = "auto", "auto"
+        self.chunk_size: int | None = None
+
+    def set_form(self, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> "Scanning":
+        self.form, self.chunk_size = form, chunk_size
+        self.backend = backend or self.backend
+        return self
+
+    def scan(self, x: Tensor, k: Tensor, q: Tensor, gates: Gates, direction: str) -> Tensor:
+        """x [B, T, H, V] -> y [B, T, H, V]; k and q [B, T, D], the same for all heads."""
+        assert gates.factor is not None
+        heads = x.shape[2]
+        q, k = (y[:, :, None].expand(-1, -1, heads, -1) for y in (q, k))
+        return attention(
+            q,
+            k,
+            x * gates.factor[..., None].to(x.dtype),
+            charge_for_leaving(gates.log_decay, heads, direction),
+            norm="none",
+            direction=direction,
+            form=self.form,
+            backend=self.backend,
+            chunk_size=self.chunk_size,
+        )
+
+
+class Hydra(Scanning):
+    """The quasiseparable mixer of Hwang et al. 2024 (Hydra), over [B, T, dim].
+
+    With SS the state space of Mamba-2, one state for all of a head's channels,
+
+        y = shift(SS(x)) + flip(shift(SS(flip(x)))) + D x.
+
+    Shifted by one token, SS has nothing on its diagonal: a token's weight of itself is D alone, counted once, and
+    free of the states. (The output moves as a whole: token i reads the state of token i - 1 with that token's query.)
+
+    With `direction` "forward" or "backward", that half and the diagonal, and a convolution that looks one way too.
+    """
+
+    def __init__(self, dim: int, direction: str = "both", *, state: int = 64, width: int = 7):
+        super().__init__()
+        self.dim, self.direction = dim, direction
+        self.ways = directions_of(direction)
+        inner = 2 * dim
+        self.heads = inner // max(size for size in range(1, 65) if inner % size == 0)
+        convolved = inner + 2 * len(self.ways) * state  # x, then B and C of each direction
+        self.columns = [inner, convolved, len(self.ways) * self.heads]  # gate, what is convolved, steps
+        self.parts = [inner] + [state] * 2 * len(self.ways)
+        self.in_proj = nn.Linear(dim, sum(self.columns), bias=False)
+        self.conv = Convolution(convolved, width, direction)
+        self.decay = StateSpace(self.heads, state)  # of both directions; their steps are their own
+        self.skip = nn.Parameter(torch.ones(self.heads))
+        self.diagonal = nn.Linear(inner, self.heads, bias=False)
+        self.norm = nn.RMSNorm(inner, eps=1e-5)
+        self.out_proj = nn.Linear(inner, dim, bias=False)
+
+    def forward(self, x: Tensor, *, grid: tuple[int, int] | None = None) -> Tensor:
+        gate, convolved, steps = self.in_proj(x).split(self.columns, -1)
+        values, *keys_queries = F.silu(self.conv(convolved)).split(self.parts, -1)
+        heads = values.unflatten(-1, (self.heads, -1))
+        out = (self.skip + self.diagonal(values))[..., None] * heads
+        for n, (way, step) in enumerate(zip(self.ways, steps.split(self.heads, -1), strict=True)):
+            k, q = keys_queries[2 * n : 2 * n + 2]
+            gates = self.decay(step.to(accumulation_dtype(step)))
+            out = out + shift(self.scan(heads, k, q, gates, way), way)
+        out = out.flatten(-2) * F.silu(gate)
+        return self.out_proj(self.norm(out.to(self.norm.weight.dtype)).to(gate.dtype))
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, heads={self.heads}, direction={self.direction}, form={self.form}"
+
+
+class Vim(nn.Module):
+    """The bidirectional Mamba block of Zhu et al. 2024 (Vision Mamba), over [B, T, dim].
+
+    A state space for each direction, with a convolution and projections of its own, and one gate for both.
+    """
+
+    def __init__(self, dim: int, direction: str = "both", *, state: int = 16, width: int = 4):
+        super().__init__()
+        self.dim, self.direction = dim, direction
+        inner = 2 * dim
+        rank = -(-dim // 16)
+        self.in_proj = nn.Linear(dim, 2 * inner, bias=False)
+        self.ways = nn.ModuleList(SelectiveScan(inner, way, state, rank, width) for way in directions_of(direction))
+        self.out_proj = nn.Linear(inner, dim, bias=False)
+
+    def forward(self, x: Tensor, *, grid: tuple[int, int] | None = None) -> Tensor:
+        values, gate = self.in_proj(x).chunk(2, -1)
+        # The sum, as in the paper's Algorithm 1. Its published models take the mean, which is the same model: the
+        # projection that follows takes up the factor.
+        out = torch.stack([way(values) for way in self.ways]).sum(0)
+        return self.out_proj(out.to(gate.dtype) * F.silu(gate))
+
+    def set_form(self, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> "Vim":
+        for way in self.ways:
+            assert isinstance(way, SelectiveScan)
+            way.set_form(form, backend=backend, chunk_size=chunk_size)
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, direction={self.direction}"
+
+
+class SelectiveScan(Scanning):
+    """One direction of Vim: Mamba's convolution and state space, a state for each channel of [B, T, channels]."""
+
+    def __init__(self, channels: int, direction: str, state: int, rank: int, width: int):
+        super().__init__()
+        self.direction = direction
+        self.columns = [rank, state, state]  # step, B, C
+        self.conv = Convolution(channels, width, direction)
+        self.proj = nn.Linear(channels, sum(self.columns), bias=False)
+        self.step = nn.Linear(rank, channels, bias=False)  # its bias is the decay's
+        self.decay = StateSpace(channels, state, diagonal=True)
+        self.skip = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.silu(self.conv(x))
+        step, k, q = self.proj(x).split(self.columns, -1)
+        step = self.step(step)
+        gates = self.decay(step.to(accumulation_dtype(step)))
+        y = self.scan(x[..., None], k, q, gates, self.direction)  # a head per channel
+        return y[..., 0] + self.skip * x
+
+    def extra_repr(self) -> str:
+        return f"direction={self.direction}, form={self.form}"
+
+
+class Convolution(nn.Conv1d):
+    """Each channel of [B, T, channels] by itself; "forward" over the tokens up to its own, "backward" its mirror image,
+    "both" over as many on either side."""
+
+    def __init__(self, channels: int, width: int, direction: str):
+        super().__init__(channels, channels, width, groups=channels)
+        self.direction = direction
+        past = {"both": width // 2, "forward": width - 1, "backward": 0}[direction]
+        self.around = past, width - 1 - past
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight.flip(-1) if self.direction == "backward" else self.weight
+        x = F.pad(x.transpose(1, 2), self.around)
+        return F.conv1d(x, weight, self.bias, groups=self.groups).transpose(1, 2)
+
+
+def directions_of(direction: str) -> tuple[str, ...]:
+    one_of("direction", direction, DIRECTIONS)
+    return ("forward", "backward") if direction == "both" else (direction,)
+
+
+def shift(y: Tensor, direction: str) -> Tensor:
+    """[B, T, H, V]: every token's output given to the next one in a direction; the first gets zeros."""
+    return F.pad(y, (0, 0, 0, 0, *((1, -1) if direction == "forward" else (-1, 1))))

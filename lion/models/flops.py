@@ -1,0 +1,144 @@
+"""FLOPs of a model's forward pass, part by part, and its parameters; from its config, without building all of it.
+
+A multiply-add is two. What counts and what does not is said in lion/ops/flops.py.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from lion.models.baselines import Hydra, SelectiveScan
+from lion.models.vision import Block, VisionConfig, VisionModel
+from lion.nn.layers import LionAttention, directions
+from lion.ops.checks import one_of
+from lion.ops.flops import FORMS, SOFTMAX, Attention, flops
+
+Size = int | tuple[int, int] | None  # of an image, in pixels; None: the config's
+
+
+def model_flops(config: VisionConfig, image_size: Size = None, form: str = "scan") -> dict[str, int]:
+    """Of one image, by part. `form` is "full", "scan" or "rnn"; softmax has one form."""
+    one_of("form", form, FORMS)
+    patches, tokens = _patches(config, image_size), tokens_of(config, image_size)
+    blocks = [_block(config, direction) for direction in directions(config.direction, config.depth)]
+    mixing = {block: sum(flops(call._replace(tokens=tokens), form) for call in block.calls) for block in set(blocks)}
+    classified = tokens if config.pool == "none" else 1
+    heads = 1 + config.distillation_token
+    return {
+        "patch embedding": 2 * patches * config.dim * config.in_channels * config.patch_size**2,
+        "projections": tokens * sum(block.projections for block in blocks),
+        "token mixing": sum(mixing[block] for block in blocks),
+        "MLPs": 4 * tokens * config.depth * config.dim * int(config.dim * config.mlp_ratio),
+        "head": 2 * classified * heads * config.dim * config.num_classes,
+    }
+
+
+def tokens_of(config: VisionConfig, image_size: Size = None) -> int:
+    return _patches(config, image_size) + config.class_token + config.distillation_token
+
+
+def parameters_of(config: VisionConfig) -> int:
+    """How many a model has."""
+    blocks = sum(_block(config, direction).parameters for direction in directions(config.direction, config.depth))
+    return _parameters_around(replace(config, depth=0, mixer="softmax", orders=(), features=None, decay=None)) + blocks
+
+
+def _patches(config: VisionConfig, image_size: Size) -> int:
+    size = config.image_size if image_size is None else image_size
+    height, width = (size, size) if isinstance(size, int) else size
+    if min(height, width) < 1:
+        raise ValueError(f"image_size is {size}; expected at least 1 pixel each way.")
+    return math.prod(-(-pixels // config.patch_size) for pixels in (height, width))
+
+
+class Costs(NamedTuple):
+    """Of a block. All of a model's blocks with one direction are alike."""
+
+    parameters: int
+    projections: int  # FLOPs per token
+    calls: tuple[Attention, ...]  # with the tokens left open
+
+
+@functools.cache
+def _block(config: VisionConfig, direction: str) -> Costs:
+    with torch.device("meta"):  # no memory for the weights, no numbers
+        block = Block(config, direction, 0.0)
+        return Costs(_count(block), _projections(block.attn), tuple(_calls(block.attn)))
+
+
+@functools.cache
+def _parameters_around(config: VisionConfig) -> int:
+    """Of all that is no block."""
+    return _count(VisionModel(config))
+
+
+def _count(module: nn.Module) -> int:
+    return sum(x.numel() for x in module.parameters())
+
+
+def _projections(mixer: nn.Module) -> int:
+    """FLOPs per token of what treats every token alike: linear layers, short convolutions, random features."""
+    total = 0
+    for module in mixer.modules():
+        if isinstance(module, nn.Linear | nn.Conv1d):
+            total += 2 * module.weight.numel()
+        if isinstance(module, LionAttention) and "directions" in dict(module.features.named_buffers()):
+            total += 2 * (module.columns["q"] + module.columns["k"]) * len(module.features.get_buffer("directions"))
+    return total
+
+
+def _calls(mixer: nn.Module) -> list[Attention]:
+    found = [CALLS[type(module)](module) for module in mixer.modules() if type(module) in CALLS]
+    if not found:
+        raise ValueError(f"the FLOPs of a {type(mixer).__name__} are not known; expected a row for it in CALLS.")
+    return [call for calls in found for call in calls]
+
+
+def _of_layer(layer: LionAttention) -> list[Attention]:
+    variant = layer.variant
+    call = Attention(
+        tokens=0,
+        heads=layer.heads,
+        D=layer.features.channels,
+        V=layer.value_channels,
+        decay=_decay(layer),
+        ways=2 if layer.direction == "both" else 1,
+        orders=len(layer.order_names or ("as they come",)),
+        with_den=variant.norm != "none",
+        self_weight=layer.double_diagonal or layer.bonus is not None,
+    )
+    if variant.decay_between:  # a call for each way through each order; what a token gives itself is added apart
+        return [call._replace(ways=1, orders=1, self_weight=False)] * (call.ways * call.orders)
+    if variant.norm == "unmasked":
+        return [call, call._replace(V=0, decay="none", self_weight=False)]
+    return [call]
+
+
+def _decay(layer: LionAttention) -> str:
+    if layer.variant.softmax or layer.variant.delta:
+        return SOFTMAX if layer.variant.softmax else "delta"
+    log_decay = layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay
+    return "none" if log_decay is None else "diagonal" if log_decay.dim() in (2, 4) else "scalar"
+
+
+def _of_hydra(mixer: Hydra) -> list[Attention]:
+    inner, state, *_ = mixer.parts
+    return [Attention(0, mixer.heads, state, inner // mixer.heads, "scalar", ways=1)] * len(mixer.ways)
+
+
+def _of_selective_scan(scan: SelectiveScan) -> list[Attention]:
+    _, state, _ = scan.columns
+    return [Attention(0, scan.skip.numel(), state, 1, "diagonal", ways=1)]
+
+
+# How a module calls `lion.attention`.
+CALLS: dict[type[nn.Module], Callable[[Any], list[Attention]]] = {
+    LionAttention: _of_layer,
+    Hydra: _of_hydra,
+    SelectiveScan: _of_selective_scan,
+}

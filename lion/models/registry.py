@@ -1,0 +1,57 @@
+"""Models by name: `lion_s_2scan_tiny_patch16_224` and the like."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+from torch import nn
+
+from lion.models.mixers import MIXERS
+from lion.models.vision import VisionConfig, VisionModel
+from lion.nn.decay import DECAYS, NoDecay
+from lion.nn.variants import VARIANTS
+from lion.ops.checks import one_of
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"dim": 192, "heads": 3},
+    "small": {"dim": 384, "heads": 6},
+    "base": {"dim": 768, "heads": 12},
+}
+TWO_SCANS = ("snake", "transposed_snake")
+
+
+def _vision_models() -> dict[str, VisionConfig]:
+    found: dict[str, VisionConfig] = {}
+    for size, shape in SIZES.items():
+        name = f"{{}}_{size}_patch16_224".format
+        for mixer in VARIANTS:
+            config = VisionConfig(mixer=mixer, **shape, **OWN.get(mixer, {}))
+            decays = DECAYS[VARIANTS[mixer].decay] is not NoDecay
+            # Where nothing decays, nothing tells the tokens' places.
+            config = config if decays else replace(config, positions="learned")
+            found[name(mixer)] = config
+            if decays:
+                found[name(f"{mixer}_2scan")] = replace(config, orders=TWO_SCANS)
+        found[name("deit_distilled")] = replace(found[name("softmax")], distillation_token=True)
+        for mixer in MIXERS:  # their blocks do an MLP's work too: twice as many, without
+            found[name(mixer)] = VisionConfig(mixer=mixer, **shape, depth=24, mlp_ratio=0, **OWN.get(mixer, {}))
+    return found
+
+
+VIM = {"positions": "learned", "class_token": False, "pool": "mean"}  # it has its class token in the middle
+# What models have of their own. (The paper's section on vision takes elu + 1 for LION-LIT.)
+OWN: dict[str, dict[str, Any]] = {"lion_lit": {"features": "elu"}, "vim": VIM}
+MODELS: dict[str, VisionConfig] = _vision_models()
+
+
+def model_config(name: str, **changes: Any) -> VisionConfig:
+    """The config of a model by name, with some fields changed."""
+    one_of("model", name, MODELS)
+    known = {field.name for field in fields(VisionConfig)}
+    for field in changes:
+        one_of("field", field, known)
+    return replace(MODELS[name], **changes)
+
+
+def create_model(name: str, **changes: Any) -> nn.Module:
+    """A model by name (`lion.MODELS`), with some fields of its config changed: num_classes=10, image_size=(32, 32)."""
+    return VisionModel(model_config(name, **changes))

@@ -1,0 +1,156 @@
+"""Models in folders: config.json says what a model is, model.safetensors has its weights. Nothing is pickled.
+
+The weights' file holds the config too, as metadata, and is moved into place last, in one step. So whenever a save is
+cut short, or somebody reads in the middle of one, config and weights are both the old ones or both the new ones.
+config.json is for people, and for weights that were written by something else.
+"""
+
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lion import files
+from lion._version import __version__
+from lion.configs import from_json, to_json
+from lion.models.vision import VisionConfig, VisionModel
+
+KINDS: dict[str, tuple[type, type[nn.Module]]] = {"vision": (VisionConfig, VisionModel)}  # config, and model of it
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+SHOWN = 3  # names in an error
+
+log = logging.getLogger("lion")
+
+
+class Description(NamedTuple):
+    """What config.json says."""
+
+    kind: str
+    config: dict[str, Any]
+    lion: str  # the version that wrote it
+
+    @staticmethod
+    def of(plain: Any, path: Path) -> "Description":
+        if not isinstance(plain, dict) or not isinstance(plain.get("config"), dict) or "kind" not in plain:
+            raise ValueError(f"{path} describes no model; expected an object with 'kind' and 'config'.")
+        return Description(plain["kind"], plain["config"], str(plain.get("lion", "unknown")))
+
+    def model(self, path: Path) -> nn.Module:
+        writer = f"the model was saved by lion {self.lion}, and this is {__version__}"
+        if self.kind not in KINDS:
+            known = ", ".join(map(repr, KINDS))
+            raise ValueError(f"{path}: kind is {self.kind!r}; expected one of {known}: {writer}.")
+        config, model = KINDS[self.kind]
+        try:
+            return model(from_json(config, self.config))
+        except (TypeError, ValueError) as problem:
+            raise ValueError(f"{path} makes no model ({writer}): {problem}") from problem
+
+
+def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Tensor] | None = None) -> None:
+    """Write a model into a folder, in place of one that may be there; with other weights than its own, if given."""
+    folder = Path(folder)
+    description = Description(_kind(model), to_json(model.config), __version__)._asdict()
+    tensors = _apart(model.state_dict() if weights is None else weights)
+    from safetensors.torch import save
+
+    # One entry: of several, safetensors writes any first, and the same model would not be the same bytes.
+    content = save(tensors, {"lion": json.dumps({**description, "crc32": _checksum(tensors)})})
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(folder / CONFIG, description)
+    files.replace(folder / WEIGHTS, lambda path: path.write_bytes(content))
+
+
+def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.Module:
+    """The model that `save_model` has written, in the precision it had, ready to be trained or evaluated."""
+    config_path, path = Path(folder) / CONFIG, Path(folder) / WEIGHTS
+    for needed in (config_path, path):
+        if not needed.exists():
+            raise FileNotFoundError(f"{needed} is missing; expected a folder that save_model has written.")
+    description = Description.of(files.read_json(config_path), config_path)
+    weights, inside = _read(path)
+    if inside is not None and inside[:2] != description[:2]:
+        log.warning("%s is not of the weights beside it: their own config, in %s, is taken.", config_path, WEIGHTS)
+        description, config_path = inside, path
+    model = description.model(config_path)
+    _check_fit(model.state_dict(), weights, path)
+    for name, x in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
+        if name in weights:
+            x.data = x.data.to(weights[name].dtype)
+    model.load_state_dict(weights)
+    return model.to(device)
+
+
+def _kind(model: nn.Module) -> str:
+    for kind, (_, known) in KINDS.items():
+        if isinstance(model, known):
+            return kind
+    names = " or ".join(known.__name__ for _, known in KINDS.values())
+    raise ValueError(f"the model is a {type(model).__name__}; expected a {names}: unwrap it, if it is one inside.")
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """In the CPU's memory, each in one piece of its own."""
+    found: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, x in tensors.items():
+        x = x.detach().cpu().contiguous()
+        found[name] = x.clone() if x.untyped_storage().data_ptr() in places else x
+        places.add(x.untyped_storage().data_ptr())
+    return found
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    crc = 0
+    for name in sorted(tensors):
+        crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
+    return crc
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], Description | None]:
+    """The tensors, and the description that goes with them, if they are ours."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+        plain = json.loads(metadata.get("lion", "null"))
+    except (SafetensorError, json.JSONDecodeError) as problem:
+        raise files.DamagedFile(f"{path} is damaged: {problem}.") from None
+    if plain is None:
+        return tensors, None
+    description = Description.of(plain, path)
+    if plain.get("crc32") != _checksum(tensors):
+        raise files.DamagedFile(f"{path} is damaged: its checksum is wrong.")
+    return tensors, description
+
+
+def _check_fit(wanted: Mapping[str, Tensor], got: Mapping[str, Tensor], path: Path) -> None:
+    both = [name for name in wanted if name in got]
+    problems = {
+        "missing": [name for name in wanted if name not in got],
+        "unexpected": [name for name in got if name not in wanted],
+        "of another shape": [
+            f"{name} {tuple(got[name].shape)}, expected {tuple(wanted[name].shape)}"
+            for name in both
+            if got[name].shape != wanted[name].shape
+        ],
+        "of another kind of numbers": [
+            name for name in both if got[name].is_floating_point() != wanted[name].is_floating_point()
+        ],
+    }
+    if any(problems.values()):
+        words = "; ".join(f"{what}: {_some(names)}" for what, names in problems.items() if names)
+        raise ValueError(f"{path} does not fit its config. {words[0].upper()}{words[1:]}.")
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

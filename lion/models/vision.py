@@ -1,0 +1,343 @@
+"""Image classifiers: a vision transformer with any of the mixers, at any image size.
+
+Parameters are named as timm names those of its VisionTransformer, and the model has the methods that timm expects,
+but needs no timm.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lion.models.mixers import make_mixer
+from lion.nn.layers import directions
+
+POSITIONS = ("learned", "none")
+POOLS = ("token", "mean", "none")  # "none": every token is classified
+
+
+@dataclass(frozen=True)
+class VisionConfig:
+    mixer: str = "lion_s"  # a key of lion.VARIANTS, or of lion.models.mixers.MIXERS
+    dim: int = 192
+    depth: int = 12
+    heads: int = 3
+    mlp_ratio: float = 4.0  # 0: blocks without an MLP
+    patch_size: int = 16
+    image_size: tuple[int, int] = (224, 224)  # of training; others can be used at any time
+    in_channels: int = 3
+    num_classes: int = 1000  # 0: no classifier, the pooled features come out
+    class_token: bool = True
+    distillation_token: bool = False
+    positions: str = "none"
+    pool: str = "token"
+    orders: tuple[str, ...] = ()  # paths through the patches (lion.nn.orders)
+    direction: str = "both"  # or "forward", "backward", "alternating" by layer
+    features: str | None = None  # in place of the variant's own, as the next three
+    decay: str | None = None
+    norm: str | None = None
+    double_diagonal: bool = False
+    dropout: float = 0.0  # of the tokens that enter, and of the MLPs
+    drop_path: float = 0.0  # of the last block; those before it less
+
+    def __post_init__(self):
+        for name, got, known in (("positions", self.positions, POSITIONS), ("pool", self.pool, POOLS)):
+            if got not in known:
+                raise ValueError(f"{name} is {got!r}; expected one of {', '.join(map(repr, known))}.")
+        if self.pool == "token" and not self.class_token:
+            raise ValueError("pool is 'token', but there is no class token; expected pool='mean'.")
+        if self.pool == "mean" and self.distillation_token:
+            raise ValueError("pool is 'mean'; expected 'token' with a distillation token: each token has a classifier.")
+
+
+class VisionModel(nn.Module):
+    """[B, channels, height, width] -> [B, classes]"""
+
+    def __init__(self, config: VisionConfig):
+        super().__init__()
+        self.config = config
+        self.num_classes = config.num_classes
+        self.num_features = self.embed_dim = self.head_hidden_size = config.dim
+        self.num_prefix_tokens = config.class_token + config.distillation_token
+        self.grad_checkpointing = False
+        self.distilled_training = False  # whether training returns the outputs of both classifiers
+        self.patch_embed = PatchEmbed(config)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, config.dim)) if config.class_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, config.dim)) if config.distillation_token else None
+        tokens = self.num_prefix_tokens + math.prod(self.patch_embed.grid_size)
+        learned = config.positions == "learned"
+        self.pos_embed = nn.Parameter(torch.zeros(1, tokens, config.dim)) if learned else None
+        self.pos_drop = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(
+            Block(config, direction, drop_path)
+            for direction, drop_path in zip(
+                directions(config.direction, config.depth),
+                torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist(),
+                strict=True,
+            )
+        )
+        self.feature_info = [
+            {"module": f"blocks.{i}", "num_chs": config.dim, "reduction": config.patch_size}
+            for i in range(config.depth)
+        ]
+        self.norm: nn.Module = nn.LayerNorm(config.dim, eps=1e-6)
+        self.head = self._classifier(config.num_classes)
+        self.head_dist = self._classifier(config.num_classes) if config.distillation_token else None
+        self._init_weights()
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        return self.forward_head(self.forward_features(x))
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """[B, tokens, dim], normalised; the class token first, if there is one."""
+        x, grid = self._embed(x)
+        for block in self.blocks:
+            x = self._run(block, x, grid)
+        return self.norm(x)
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        if self.config.pool == "none":
+            return x if pre_logits else self.head(x)
+        if self.head_dist is not None:
+            if pre_logits:
+                return (x[:, 0] + x[:, 1]) / 2
+            outputs = self.head(x[:, 0]), self.head_dist(x[:, 1])
+            both = self.distilled_training and self.training
+            return outputs if both else (outputs[0] + outputs[1]) / 2
+        pooled = x[:, 0] if self.config.pool == "token" else x[:, self.num_prefix_tokens :].mean(1)
+        return pooled if pre_logits else self.head(pooled)
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | Sequence[int] | None = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """The outputs of some blocks (the last n, or by number), as maps "NCHW" or tokens "NLC"; and the features."""
+        if output_fmt not in ("NCHW", "NLC"):
+            raise ValueError(f"output_fmt is {output_fmt!r}; expected 'NCHW' or 'NLC'.")
+        wanted = self._block_indices(indices)
+        x, grid = self._embed(x)
+        found = []
+        for i, block in enumerate(self.blocks[: max(wanted) + 1] if stop_early else self.blocks):
+            x = self._run(block, x, grid)
+            if i in wanted:
+                found.append(self.norm(x) if norm else x)
+        prefix = [y[:, : self.num_prefix_tokens] for y in found]
+        maps = [y[:, self.num_prefix_tokens :] for y in found]
+        if output_fmt == "NCHW":
+            maps = [y.transpose(1, 2).unflatten(2, grid).contiguous() for y in maps]
+        results: list[Any] = list(zip(maps, prefix, strict=True)) if return_prefix_tokens else maps
+        return results if intermediates_only else (self.norm(x), results)
+
+    def prune_intermediate_layers(
+        self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
+        """Drop the blocks behind the last one wanted, and what comes after."""
+        wanted = self._block_indices(indices)
+        self.blocks = self.blocks[: max(wanted) + 1]
+        self.config = replace(self.config, depth=len(self.blocks))
+        if prune_norm:
+            self.norm = nn.Identity()
+        if prune_head:
+            self.reset_classifier(0)
+        return wanted
+
+    def get_classifier(self) -> nn.Module | tuple[nn.Module, nn.Module]:
+        return self.head if self.head_dist is None else (self.head, self.head_dist)
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        pools = {None: self.config.pool, "token": "token", "avg": "mean", "mean": "mean", "": "none", "none": "none"}
+        pool = pools.get(global_pool)
+        if pool is None:
+            raise ValueError(f"global_pool is {global_pool!r}; expected 'token', 'avg' or '', for none.")
+        self.config = replace(self.config, num_classes=num_classes, pool=pool)
+        self.num_classes = num_classes
+        self.head = self._classifier(num_classes).to(self.patch_embed.proj.weight)
+        if self.head_dist is not None:
+            self.head_dist = self._classifier(num_classes).to(self.patch_embed.proj.weight)
+
+    def set_input_size(self, img_size: int | tuple[int, int] | None = None, patch_size: int | None = None) -> None:
+        """The size that learned positions belong to. (Images of another size can be classified without this.)"""
+        if patch_size is not None and patch_size != self.config.patch_size:
+            raise ValueError(f"patch_size is {patch_size}; expected {self.config.patch_size}: patches keep their size.")
+        if img_size is None:
+            return
+        size = (img_size, img_size) if isinstance(img_size, int) else (img_size[0], img_size[1])
+        if self.pos_embed is not None:  # while the grid that they are of is still known
+            self.pos_embed = nn.Parameter(self._positions(self.patch_embed.grid(*size)).detach().clone())
+        self.config = replace(self.config, image_size=size)
+        self.patch_embed.set_image_size(size)
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        self.grad_checkpointing = enable
+
+    def set_distilled_training(self, enable: bool = True) -> None:
+        self.distilled_training = enable
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that are no weights: tokens, positions, decays."""
+        tokens = {"cls_token", "dist_token", "pos_embed"}
+        names = {name for name, _ in self.named_parameters()}
+        return {name for name in names if name in tokens or any(part in KEPT for part in name.split("."))}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """How parameters belong to layers, by regular expressions, for layer-wise learning rates."""
+        blocks: Any = r"^blocks\.(\d+)" if coarse else [(r"^blocks\.(\d+)", None), (r"^norm", (99999,))]
+        return {"stem": r"^cls_token|^dist_token|^pos_embed|^patch_embed", "blocks": blocks}
+
+    def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        x, grid = self.patch_embed(x)
+        prefix = [token.expand(len(x), -1, -1) for token in (self.cls_token, self.dist_token) if token is not None]
+        x = torch.cat([*prefix, x], 1) if prefix else x
+        if self.pos_embed is not None:
+            x = x + self._positions(grid)
+        return self.pos_drop(x), grid
+
+    def _positions(self, grid: tuple[int, int]) -> Tensor:
+        """[1, tokens, dim] for a grid of any size."""
+        assert self.pos_embed is not None
+        own = self._position_grid(self.pos_embed.shape[1] - self.num_prefix_tokens)
+        if own == grid:
+            return self.pos_embed
+        prefix, patches = self.pos_embed.tensor_split([self.num_prefix_tokens], 1)
+        maps = patches.transpose(1, 2).unflatten(2, own).float()
+        maps = F.interpolate(maps, size=grid, mode="bicubic", antialias=True, align_corners=False)
+        return torch.cat([prefix, maps.flatten(2).transpose(1, 2).to(prefix.dtype)], 1)
+
+    def _position_grid(self, patches: int) -> tuple[int, int]:
+        """Of the positions there are; those of a checkpoint of another size are taken for a square's."""
+        if math.prod(self.patch_embed.grid_size) == patches:
+            return self.patch_embed.grid_size
+        return math.isqrt(patches), math.isqrt(patches)
+
+    def _run(self, block: nn.Module, x: Tensor, grid: tuple[int, int]) -> Tensor:
+        if self.grad_checkpointing and torch.is_grad_enabled():
+            return checkpoint(block, x, grid, use_reentrant=False)
+        return block(x, grid)
+
+    def _block_indices(self, indices: int | Sequence[int] | None) -> list[int]:
+        depth = len(self.blocks)
+        if indices is None:
+            return list(range(depth))
+        if isinstance(indices, int):
+            if not 0 < indices <= depth:
+                raise ValueError(f"indices is {indices}; expected 1 to {depth}: so many of the last blocks.")
+            return list(range(depth - indices, depth))
+        wanted = [i + depth if i < 0 else i for i in indices]
+        if not wanted or not all(0 <= i < depth for i in wanted):
+            raise ValueError(f"indices is {list(indices)}; expected numbers of blocks, {-depth} to {depth - 1}.")
+        return wanted
+
+    def _classifier(self, num_classes: int) -> nn.Module:
+        if not num_classes:
+            return nn.Identity()
+        head = nn.Linear(self.config.dim, num_classes)
+        nn.init.trunc_normal_(head.weight, std=0.02)
+        nn.init.zeros_(head.bias)
+        return head
+
+    def _init_weights(self) -> None:
+        for token in (self.cls_token, self.dist_token, self.pos_embed):
+            if token is not None:
+                nn.init.trunc_normal_(token, std=0.02)
+        for block in self.blocks:
+            if isinstance(block.mlp, Mlp):
+                for linear in (block.mlp.fc1, block.mlp.fc2):
+                    nn.init.xavier_uniform_(linear.weight)
+                    nn.init.zeros_(linear.bias)
+
+
+KEPT = {"decay", "bonus", "skip"}  # parts of the names of a mixer's parameters that are decays and the like
+
+
+class PatchEmbed(nn.Module):
+    """Patches as tokens, row by row. What is no whole patch is filled up with zeros, below and to the right."""
+
+    def __init__(self, config: VisionConfig):
+        super().__init__()
+        p = config.patch_size
+        self.patch_size = (p, p)
+        self.proj = nn.Conv2d(config.in_channels, config.dim, p, p)
+        nn.init.trunc_normal_(self.proj.weight, std=(config.in_channels * p * p) ** -0.5)
+        nn.init.zeros_(self.proj.bias)  # type: ignore[arg-type]
+        self.set_image_size(config.image_size)
+
+    def set_image_size(self, size: tuple[int, int]) -> None:
+        self.img_size = size
+        self.grid_size = self.grid(*size)
+        self.num_patches = math.prod(self.grid_size)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        if x.dim() != 4 or x.shape[1] != self.proj.in_channels:
+            raise ValueError(
+                f"the images have shape {tuple(x.shape)}; expected [B, {self.proj.in_channels}, height, width]."
+            )
+        grid = self.grid(*x.shape[2:])
+        missing = [n * p - size for n, p, size in zip(grid, self.patch_size, x.shape[2:], strict=True)]
+        if any(missing):
+            x = F.pad(x, (0, missing[1], 0, missing[0]))
+        return self.proj(x).flatten(2).transpose(1, 2), grid
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        p, q = self.patch_size
+        return -(-height // p), -(-width // q)
+
+    def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
+        return self.patch_size[0] if as_scalar else self.patch_size
+
+
+class Block(nn.Module):
+    def __init__(self, config: VisionConfig, direction: str, drop_path: float):
+        super().__init__()
+        dim = config.dim
+        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
+        self.attn = make_mixer(config, direction)
+        self.drop_path = DropPath(drop_path)
+        with_mlp = config.mlp_ratio > 0
+        self.norm2 = nn.LayerNorm(dim, eps=1e-6) if with_mlp else None
+        self.mlp = Mlp(dim, int(dim * config.mlp_ratio), config.dropout) if with_mlp else None
+
+    def forward(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
+        x = x + self.drop_path(self.attn(self.norm1(x), grid=grid))
+        if self.mlp is not None and self.norm2 is not None:
+            x = x + self.drop_path(self.mlp(self.norm2(x)))
+        return x
+
+
+class Mlp(nn.Module):
+    def __init__(self, dim: int, hidden: int, dropout: float = 0.0):
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(hidden, dim)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
+
+
+class DropPath(nn.Module):
+    """In training, leaves a block out for some of the examples, and makes up for it in the others."""
+
+    def __init__(self, probability: float):
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.probability:
+            return x
+        keep = 1 - self.probability
+        return x * (x.new_empty(len(x), *[1] * (x.dim() - 1)).bernoulli_(keep) / keep)
+
+    def extra_repr(self) -> str:
+        return f"{self.probability:.3f}"

@@ -1,0 +1,29 @@
+"""Recipes: functions that return a run. `lion train NAME` runs one; any field can be changed on the way."""
+
+from collections.abc import Callable
+
+from lion.ops.checks import one_of
+from lion.recipes import vision
+from lion.train.config import Run
+
+RECIPES: dict[str, Callable[[], Run]] = {**vision.RECIPES}
+
+
+def recipe(name: str) -> Run:
+    one_of("recipe", name, RECIPES)
+    return RECIPES[name]()
+
+
+def listing() -> str:
+    """Families of recipes, and what there is of each."""
+    families: dict[str, list[str]] = {}
+    for name in RECIPES:
+        family, _, member = name.partition(".")
+        families.setdefault(family, []).append(member)
+    lines = []
+    for family, members in families.items():
+        about = (vision.ABOUT[family]).strip()
+        lines.append(f"{family}: {about}")
+        if members != [""]:
+            lines.append(f"    {family}.{{{', '.join(members)}}}")
+    return "\n".join(lines)

@@ -1,0 +1,69 @@
+"""Distillation: learning from another model's outputs."""
+
+import functools
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lion.ops.checks import one_of
+
+KINDS = ("none", "soft", "hard")
+_given: dict[str, nn.Module] = {}
+
+
+@dataclass(frozen=True)
+class Distill:
+    kind: str = "none"  # "soft": the teacher's distribution; "hard": its decision
+    teacher: str = ""  # a folder that lion.models.saving.save_model or a run has left, or "module:function"
+    alpha: float = 0.5  # its part of the loss
+    temperature: float = 3.0  # of the soft kind
+
+    def __post_init__(self):
+        one_of("distill.kind", self.kind, KINDS)
+        if self.kind != "none" and not self.teacher:
+            raise ValueError(f"distill.kind is {self.kind!r}; expected --distill.teacher too: whom to learn from.")
+
+
+def distillation_loss(logits: Tensor, teacher: Tensor, distill: Distill) -> Tensor:
+    if logits.shape != teacher.shape:
+        raise ValueError(
+            f"the teacher has {teacher.shape[-1]} classes; expected {logits.shape[-1]}, as many as the student."
+        )
+    if distill.kind == "hard":
+        return F.cross_entropy(logits, teacher.argmax(-1))
+    student, wanted = (F.log_softmax(x / distill.temperature, -1) for x in (logits, teacher))
+    # Gradients of softened distributions are smaller by the square of the temperature.
+    return F.kl_div(student, wanted, reduction="batchmean", log_target=True) * distill.temperature**2
+
+
+def give_teacher(name: str, teacher: nn.Module) -> None:
+    """Let `Distill(teacher=name)` mean this module: any that takes the same images and returns logits."""
+    _given[name] = teacher.eval().requires_grad_(False)
+
+
+def load_teacher(name: str) -> nn.Module:
+    return _given[name] if name in _given else _load(name)
+
+
+@functools.cache
+def _load(name: str) -> nn.Module:
+    from lion.models.saving import load_model
+
+    path = Path(name).expanduser()
+    for folder in (path / "model", path):
+        if (folder / "config.json").exists():
+            return load_model(folder).eval().requires_grad_(False)
+    module, _, function = name.partition(":")
+    if not function:
+        raise ValueError(
+            f"distill.teacher is {name!r}; expected the folder of a run or a model, or 'module:function', "
+            "a function that makes the teacher."
+        )
+    teacher = getattr(importlib.import_module(module), function)()
+    if not isinstance(teacher, torch.nn.Module):
+        raise ValueError(f"distill.teacher is {name!r}, which makes a {type(teacher).__name__}; expected a module.")
+    return teacher.eval().requires_grad_(False)

@@ -1,0 +1,61 @@
+"""The optimizer, the schedule of its learning rate, and the average of the weights."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from lion.train.config import Optim
+
+
+def make_optimizer(model: nn.Module, optim: Optim) -> torch.optim.AdamW:
+    """AdamW without decay of what is no weight: norms, biases, tokens, decays."""
+    no_weights: Callable[[], set[str]] = getattr(model, "no_weight_decay", set)
+    kept = no_weights()
+    weights: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            (others if parameter.dim() <= 1 or name in kept else weights).append(parameter)
+    groups = [{"params": weights, "weight_decay": optim.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    # Without the groups that are empty: a checkpoint has no names for them.
+    groups = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, foreach=True)
+
+
+def learning_rate(optim: Optim, step: int, steps: int) -> float:
+    """Of a step, 0 to steps - 1: a linear warm-up, then down to `final` of it."""
+    warmup = round(optim.warmup * steps)
+    if step < warmup:
+        return optim.lr * (step + 1) / warmup
+    if optim.schedule == "constant":
+        return optim.lr
+    done = (step - warmup) / max(1, steps - warmup)
+    left = 1 - done if optim.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return optim.lr * (optim.final + (1 - optim.final) * left)
+
+
+class Average:
+    """An exponential moving average of a model's weights, which begins as a plain mean."""
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.decay = decay
+        self.weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        keep = min(self.decay, (1 + step) / (10 + step))  # the first weights are to be forgotten soon
+        torch._foreach_lerp_(list(self.weights.values()), [p.detach() for p in model.parameters()], 1 - keep)
+
+    @torch.no_grad()
+    def swap(self, model: nn.Module) -> None:
+        """Exchange the model's weights and the average."""
+        for name, parameter in model.named_parameters():
+            mean = self.weights[name]
+            self.weights[name] = parameter.detach().clone()
+            parameter.copy_(mean)
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        for name, mean in self.weights.items():
+            mean.copy_(weights[name])

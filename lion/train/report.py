@@ -1,0 +1,159 @@
+"""What a run leaves behind and shows: metrics as JSON lines and for TensorBoard, a picture of the curves, progress."""
+
+import contextlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lion import files
+from lion._version import __version__
+
+METRICS = "metrics.jsonl"
+Row = dict[str, Any]
+
+
+class Report:
+    """Of one run, by its main process; the others' do nothing."""
+
+    def __init__(self, folder: Path, *, steps: int, unit: str, main: bool = True, resumed_at: int = 0):
+        self.folder, self.steps, self.unit, self.main = folder, steps, unit, main
+        self._began, self._first_step, self._examples = time.perf_counter(), resumed_at, 0
+        self._bar: Any = None
+        self._board: Any = None
+        self._file: Any = None
+        self._last_line = 0.0
+        if not main:
+            return
+        path = folder / METRICS
+        # What came after the checkpoint is about to come again.
+        rows = [row for row in read_metrics(path) if row["step"] <= resumed_at]
+        files.replace(path, lambda temporary: temporary.write_text("".join(json.dumps(row) + "\n" for row in rows)))
+        self._file = path.open("a")
+        with contextlib.suppress(ImportError):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(folder / "tensorboard", purge_step=resumed_at + 1 if resumed_at else None)
+        if sys.stderr.isatty():
+            with contextlib.suppress(ImportError):
+                from tqdm import tqdm
+
+                self._bar = tqdm(total=steps, initial=resumed_at, unit="step", dynamic_ncols=True, leave=False)
+
+    def step(self, step: int, examples: int, shown: dict[str, float] | None = None) -> None:
+        """One more step is done; `shown` is written down and shown, if given."""
+        if not self.main:
+            return
+        self._examples += examples
+        rate = self._examples / (time.perf_counter() - self._began)
+        if shown is not None:
+            self.row({"step": step, "kind": "train", **shown, f"{self.unit}s_per_second": round(rate, 2)})
+        if self._bar is not None:
+            self._bar.update(1)
+            if shown is not None:
+                self._bar.set_postfix_str(f"{_line(shown)}, {rate:,.0f} {self.unit}s/s")
+        elif shown is not None and time.perf_counter() - self._last_line > 10:
+            self._last_line = time.perf_counter()
+            done = step - self._first_step
+            left = (self.steps - step) * (self._last_line - self._began) / max(1, done)
+            self.say(f"step {step:,} of {self.steps:,}: {_line(shown)}, {rate:,.0f} {self.unit}s/s, {_time(left)} left")
+
+    def evaluated(self, step: int, metrics: dict[str, float]) -> None:
+        if self.main:
+            self.row({"step": step, "kind": "eval", **metrics})
+            self.say(f"step {step:,} of {self.steps:,}: held out {_line(metrics)}")
+
+    def row(self, row: Row) -> None:
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, x in row.items():
+                if isinstance(x, float):
+                    self._board.add_scalar(f"{row['kind']}/{name}", x, row["step"])
+
+    def say(self, text: str) -> None:
+        if not self.main:
+            return
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stdout)
+        else:
+            print(text, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if self._board is not None:
+            self._board.close()
+        if self._file is not None:
+            self._file.close()
+            with contextlib.suppress(ImportError):
+                draw_curves(self.folder)
+
+
+def read_metrics(path: Path) -> list[Row]:
+    """The rows of a run; a last line that was cut off is left out."""
+    if not path.exists():
+        return []
+    return list(_rows(path.read_text()))
+
+
+def _rows(text: str) -> Iterator[Row]:
+    for line in text.splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
+def environment() -> dict[str, Any]:
+    """What results may depend on."""
+    return {
+        "lion": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", 1)),
+    }
+
+
+def draw_curves(folder: Path) -> None:
+    """curves.png: the loss and every other metric, in training and held out."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = read_metrics(folder / METRICS)
+    names = [name for name in ("loss", "accuracy") if any(name in row for row in rows)]
+    if not names:
+        return
+    figure, axes = plt.subplots(1, len(names), figsize=(5.5 * len(names), 3.8), layout="constrained", squeeze=False)
+    for axis, name in zip(axes[0], names, strict=True):
+        for kind, style in (("train", {"alpha": 0.6, "linewidth": 1}), ("eval", {"marker": "o", "markersize": 3})):
+            line = [(row["step"], row[name]) for row in rows if row["kind"] == kind and name in row]
+            if line:
+                axis.plot(*zip(*line, strict=True), label={"train": "training", "eval": "held out"}[kind], **style)
+        axis.set_xlabel("step")
+        axis.set_ylabel(name)
+        axis.grid(alpha=0.3)
+    axes[0][0].legend(frameon=False)
+    files.replace(folder / "curves.png", lambda temporary: figure.savefig(temporary, dpi=130, format="png"))
+    plt.close(figure)
+
+
+def _line(metrics: dict[str, float]) -> str:
+    shown = {name: x for name, x in metrics.items() if name != "lr"}
+    return ", ".join(f"{name} {x:.2%}" if name == "accuracy" else f"{name} {x:.4g}" for name, x in shown.items())
+
+
+def _time(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

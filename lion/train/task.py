@@ -1,0 +1,62 @@
+"""What is learned: a model, data, a loss, and how well it does. Images are one task; others come beside them."""
+
+import importlib
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from lion.ops.checks import one_of
+
+Batch = dict[str, Tensor]
+TASKS = {"images": "lion.train.images:ImageTask"}
+
+
+class Examples(Protocol):
+    """Data for a DataLoader. What an example is depends on its key only: (epoch, index)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, keys: list[tuple[int, int]]) -> Batch: ...
+
+
+class Task:
+    """Tasks are frozen dataclasses: all that a run needs to be repeated."""
+
+    unit: ClassVar[str] = "example"  # what progress is counted in
+    metric: ClassVar[str] = "accuracy"  # the one that curves and tables show
+
+    def resolved(self) -> "Task":
+        """With everything filled in that the data decides."""
+        return self
+
+    def make_model(self) -> nn.Module:
+        raise NotImplementedError
+
+    def train_set(self, seed: int) -> Examples:
+        raise NotImplementedError
+
+    def eval_set(self) -> Examples:
+        raise NotImplementedError
+
+    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean over the batch, to be minimised, and means to be shown beside it."""
+        raise NotImplementedError
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Sums over the batch, and "examples", how many it has."""
+        raise NotImplementedError
+
+    def to_predict(self) -> dict[str, Any]:
+        """What it takes, beside the model, to make use of it: names of classes and the like."""
+        return {}
+
+
+def task_kind(task: Task) -> str:
+    home = f"{type(task).__module__}:{type(task).__qualname__}"
+    return next(kind for kind, place in TASKS.items() if place == home)
+
+
+def task_of_kind(kind: str) -> type[Task]:
+    one_of("kind of task", kind, TASKS)
+    module, name = TASKS[kind].split(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,69 @@
+"""Configs as JSON, and changed from the command line."""
+
+import pytest
+
+from lion import recipes
+from lion.train.config import Optim, Run
+from lion.train.images import ImageTask
+
+
+def run() -> Run:
+    return recipes.recipe("digits.lion_s")
+
+
+@pytest.mark.parametrize("name", list(recipes.RECIPES))
+def test_every_recipe_survives_json(name):
+    made = recipes.recipe(name)
+    assert Run.from_json(made.to_json()) == made
+
+
+def test_fields_are_changed_by_their_types():
+    changes = {
+        "optim.lr": ("1e-4", lambda x: x.optim.lr, 1e-4),
+        "optim.betas": ("0.9,0.95", lambda x: x.optim.betas, (0.9, 0.95)),
+        "epochs": ("3", lambda x: x.epochs, 3.0),
+        "batch": ("32", lambda x: x.batch, 32),
+        "shard": ("true", lambda x: x.shard, True),
+        "model.dim": ("48", lambda x: x.task.model.dim, 48),
+        "model.image_size": ("16", lambda x: x.task.model.image_size, (16, 16)),
+        "model.orders": ("snake,rows", lambda x: x.task.model.orders, ("snake", "rows")),
+        "model.features": ("none", lambda x: x.task.model.features, None),
+        "data": ("some/where", lambda x: x.task.data, "some/where"),
+        "augment.flip": ("yes", lambda x: x.task.augment.flip, True),
+    }
+    for path, (text, field, want) in changes.items():
+        got = field(run().changed(path, text))
+        assert got == want, path
+        assert type(got) is type(want), path
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("optim.warm", "1", "--optim.warm: the field is 'warm'; expected one of .* Did you mean 'warmup'?"),
+        ("modle.dim", "1", "--modle.dim: the field is 'modle'; expected one of .* Did you mean 'model'?"),
+        ("batch", "many", "--batch is 'many'; expected int"),
+        ("shard", "maybe", "--shard is 'maybe'; expected bool"),
+        ("optim.betas", "1,2,3", "--optim.betas is '1,2,3'; expected tuple"),
+        ("batch.size", "3", "--batch.size: batch has no fields of its own; expected --batch."),
+        ("optim.schedule", "cosin", "optim.schedule is 'cosin'; expected one of .* Did you mean 'cosine'?"),
+        ("optim.lr", "0", "optim.lr is 0; expected it above 0"),
+        ("precision", "fp8", "precision is 'fp8'"),
+        ("ema", "1", "ema is 1; expected it in"),
+    ],
+)
+def test_what_is_refused(path, text, message):
+    with pytest.raises(ValueError, match=message):
+        run().changed(path, text)
+
+
+def test_a_run_wants_steps_or_epochs():
+    with pytest.raises(ValueError, match="steps is 0 and epochs 0; expected one of them above 0"):
+        Run(ImageTask(), Optim())
+
+
+def test_an_unknown_field_in_a_file_is_named():
+    plain = run().to_json()
+    plain["optim"]["momentum"] = 0.9
+    with pytest.raises(ValueError, match="field of optim is 'momentum'"):
+        Run.from_json(plain)
