@@ -49,18 +49,20 @@ class _Ended(Exception):
 
 
 def _demo(commands) -> None:
-    parser = commands.add_parser("demo", help="check that all forms agree, and measure what each costs")
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the picture (runs/demo)")
-    parser.add_argument("--max-length", type=int, default=65536, help="the longest sequence to measure (65536)")
+    parser = commands.add_parser("demo", help="train on digits, compare the forms, measure, and write a report")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the report (runs/demo)")
+    parser.add_argument("--max-length", type=int, default=32768, help="the longest sequence to measure (32768)")
+    parser.add_argument("--epochs", type=float, help="how long to train each model (as the recipe says)")
 
     def run(args: argparse.Namespace) -> None:
-        _need("matplotlib")
+        for package in ("accelerate", "sklearn", "matplotlib"):
+            _need(package, "train")
         from lion.bench import demo
 
         lengths = tuple(T for T in demo.LENGTHS if args.max_length >= T)
         if not lengths:
             raise ValueError(f"--max-length is {args.max_length}; expected at least {demo.LENGTHS[0]}.")
-        demo.run(args.out, lengths)
+        demo.run(args.out, lengths, {} if args.epochs is None else {"epochs": str(args.epochs)})
 
     parser.set_defaults(run=run)
 
@@ -206,6 +208,38 @@ def _bench(commands) -> None:
     layer.add_argument("--json", type=Path, default=Path("runs/bench/layer.json"), help="where to write the numbers")
     layer.set_defaults(run=_bench_layer)
 
+    _add_bench_vision(what)
+
+
+def _add_bench_vision(what) -> None:
+    vision = what.add_parser("vision", help="whole image models, training and inference, beside softmax")
+    vision.add_argument("--sizes", nargs="+", default=["tiny", "small"], metavar="SIZE", help="(tiny small)")
+    vision.add_argument("--pixels", nargs="+", type=int, default=[224, 512, 1024], metavar="N", help="(224 512 1024)")
+    vision.add_argument("--models", nargs="+", metavar="NAME", help="lion_s, gla_2scan, hydra, ... (the paper's)")
+    vision.add_argument("--forms", nargs="+", default=["auto"], metavar="FORM", help="for inference (auto)")
+    vision.add_argument("--batch", type=int, help="images at once (by the number of pixels)")
+    vision.add_argument("--rounds", type=int, default=3, help="the best of so many rounds (3)")
+    vision.add_argument("--no-training", action="store_true", help="leave out training")
+    vision.add_argument("--no-inference", action="store_true", help="leave out inference")
+    vision.add_argument("--json", type=Path, default=Path("runs/bench/vision.json"), help="where to write the numbers")
+    vision.set_defaults(run=_bench_vision)
+
+
+def _bench_vision(args: argparse.Namespace) -> None:
+    from lion.bench import vision
+
+    vision.run(
+        sizes=args.sizes,
+        pixels=args.pixels,
+        models=args.models or vision.USUAL,
+        forms=args.forms,
+        batch=args.batch,
+        rounds=args.rounds,
+        training=not args.no_training,
+        inference=not args.no_inference,
+        json_path=args.json,
+    )
+
 
 def _bench_kernel(args: argparse.Namespace) -> None:
     from lion.bench import kernel
@@ -267,10 +301,16 @@ def _bench_op(args: argparse.Namespace) -> None:
 
 def _list(commands) -> None:
     parser = commands.add_parser("list", help="what there is: variants, forms, decays, backends, kernels")
-    parser.add_argument("what", nargs="?", choices=("variants", "forms", "decays", "backends", "kernels"))
+    parser.add_argument("what", nargs="?", choices=("models", "variants", "forms", "decays", "backends", "kernels"))
+    parser.add_argument("--flops", action="store_true", help="of the models: what a forward pass costs")
     parser.add_argument("--draw", type=Path, metavar="FILE", help="a picture of the variants, as PNG, SVG or PDF")
 
     def run(args: argparse.Namespace) -> None:
+        if args.what == "models":
+            from lion.models import listing as models
+
+            print(models.listing(flops=args.flops))
+            return
         from lion.doctor import listing
 
         print(listing(args.what))

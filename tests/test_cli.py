@@ -93,12 +93,21 @@ def test_bench_leaves_out_what_would_not_fit(capsys, tmp_path, monkeypatch):
 
 
 def test_demo(capsys, tmp_path):
-    assert main(["demo", "--out", str(tmp_path), "--max-length", "512"]) == 0
+    for _ in range(2):  # a second one replaces the first
+        assert main(["demo", "--out", str(tmp_path), "--max-length", "256", "--epochs", "0.1"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("LION-LIT", "LION-D", "LION-S", "softmax", "512"))
+    assert all(name in out for name in ("LION-LIT", "LION-D", "LION-S", "softmax", "lion_lit", "256"))
     last = out.strip().splitlines()[-1]
-    assert last == f"picture saved to {tmp_path / 'forms.png'}"
+    assert last == f"report: {tmp_path / 'report.html'}"
     assert (tmp_path / "forms.png").stat().st_size > 10_000
+    assert (tmp_path / "report.html").stat().st_size > 50_000
+
+
+def test_list_models(capsys):
+    assert main(["list", "models", "--flops"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (softmax,) = (line for line in lines if line.startswith("softmax_tiny"))
+    assert {"5.7", "197", "2.5"} <= set(softmax.split())  # GFLOPs: DeiT-Ti's 1.26 billion multiply-adds
 
 
 @pytest.mark.parametrize(

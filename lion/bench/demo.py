@@ -1,4 +1,4 @@
-"""`lion demo`: all forms give the same numbers; what each costs as sequences grow."""
+"""`lion demo`: models trained on digits; all forms give the same numbers; what each costs as sequences grow."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,22 +7,25 @@ import torch
 from torch import Tensor
 
 import lion
+from lion.bench import digits
 from lion.bench.memory import peak_memory
 from lion.bench.op import SOFTMAX, Contender, Inputs, Shape, memory_needed
+from lion.bench.report import Demo, write_report
 from lion.bench.timing import seconds
 from lion.ops import reference
 from lion.ops.kernels import FORMS
 from lion.progress import Bar, progress
 from lion.text import mebibytes, milliseconds, table
+from lion.train.report import environment
 
-LENGTHS = tuple(2**n for n in range(8, 17))  # 256 to 65,536
+LENGTHS = tuple(2**n for n in range(8, 16))  # 256 to 32,768
 PAPER_DECAYS = {"none": "LION-LIT, no decay", "fixed": "LION-D, fixed decay", "per-token": "LION-S, selective decay"}
 QUADRATIC = (SOFTMAX, "full", "chunk")
-PATIENCE = 4.0  # seconds: what a run may be expected to take
+PATIENCE = 2.0  # seconds: what a run may be expected to take
 MEMORY = 4 << 30
 
 
-def agreement() -> str:
+def agreement() -> list[tuple[str, str, str, str]]:
     """For each decay of the paper, how far each form is from the definition; float64, largest over all."""
     rows = []
     for decay, label in PAPER_DECAYS.items():
@@ -32,7 +35,7 @@ def agreement() -> str:
             got = _with_gradients(lion.attention(*inputs, form=form), inputs)
             worst = [((a - b).abs().max() / b.abs().max()).item() for a, b in zip(got, want, strict=True)]
             rows.append((label if form == "full" else "", form, f"{worst[0]:.1e}", f"{max(worst[1:]):.1e}"))
-    return table(("decay", "form", "output differs by", "gradients differ by"), rows)
+    return rows
 
 
 def _with_gradients(out: Tensor, inputs: Inputs) -> list[Tensor]:
@@ -109,15 +112,24 @@ def draw(points: list[Point], path: Path) -> None:
     plt.close(figure)
 
 
-def run(out: Path, lengths: tuple[int, ...] = LENGTHS) -> None:
-    print("1. All forms are the same function (float64, against the definition, 197 tokens)\n", flush=True)
-    print(agreement())
+def run(out: Path, lengths: tuple[int, ...] = LENGTHS, changes: dict[str, str] | None = None) -> None:
+    """Everything, and a report of it. `changes` are fields of the runs to set."""
+    print("1. Four models of one size learn to read digits\n", flush=True)
+    runs = digits.train_all(out, changes or {})
+    print(f"\n{digits.training_table(runs)}")
+    print("\n2. The trained lion_s in every form, on the held-out digits\n", flush=True)
+    with progress(total=len(FORMS), unit="form") as bar:
+        forms = digits.in_every_form(out / "lion_s", bar)
+    print(digits.forms_table(forms))
+    print("\n3. All forms are the same function (float64, against the definition, 197 tokens)\n", flush=True)
+    rows = agreement()
+    print(table(("decay", "form", "output differs by", "gradients differ by"), rows))
     heads = "4 heads of 64 channels, float32, forward"
-    print(f"\n2. What they cost: selective decay, {heads}, {torch.get_num_threads()} threads\n", flush=True)
+    print(f"\n4. What they cost: selective decay, {heads}, {torch.get_num_threads()} threads\n", flush=True)
     with progress(total=len(lengths) * (len(FORMS) + 1), unit="run") as bar:
         points = sweep(lengths, bar)
     print(costs(points))
     print("\nsoftmax is torch's scaled_dot_product_attention; -: left out, too slow or too large.")
-    picture = out / "forms.png"
-    draw(points, picture)
-    print(f"picture saved to {picture}")
+    draw(points, out / "forms.png")
+    write_report(out / "report.html", Demo(runs, forms, rows, points, environment()))
+    print(f"\nreport: {out / 'report.html'}")

@@ -23,7 +23,6 @@ from lion.train.optim import learning_rate
 from lion.train.report import read_metrics
 from tests.train.runs import as_options, small
 
-
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
