@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 from lion._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from lion.models.registry import MODELS as MODELS
+    from lion.models.registry import create_model as create_model
+    from lion.models.saving import load_model as load_model
+    from lion.models.saving import save_model as save_model
     from lion.nn.layers import LionAttention as LionAttention
     from lion.nn.layers import set_form as set_form
     from lion.nn.variants import VARIANTS as VARIANTS
@@ -17,11 +21,15 @@ HOME = {  # of every name
     "attention": "lion.ops.attention",
     "attention_step": "lion.ops.streaming",
     "explain": "lion.ops.attention",
+    "create_model": "lion.models.registry",
+    "load_model": "lion.models.saving",
+    "save_model": "lion.models.saving",
     "LionAttention": "lion.nn.layers",
+    "MODELS": "lion.models.registry",
     "set_form": "lion.nn.layers",
     "VARIANTS": "lion.nn.variants",
 }
-__all__ = ["VARIANTS", "LionAttention", "__version__", "attention", "attention_step", "explain", "set_form"]
+__all__ = [*HOME, "__version__"]
 
 
 def __getattr__(name: str):

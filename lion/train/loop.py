@@ -61,7 +61,7 @@ class Trainer:
         self.train_set = self.task.train_set(mixed(run.seed, DATA))
         self.eval_set = self.task.eval_set()
         self.steps = run.steps or max(1, round(run.epochs * len(self.train_set) / run.batch))
-        self.eval_every = run.eval_every or max(1, self.steps // 10)
+        self.eval_every = run.eval_every or -(-self.steps // 10)
         self.save_every = run.save_every or self.eval_every
 
         torch.manual_seed(mixed(run.seed, MODEL))

@@ -1,0 +1,56 @@
+"""Learning from another model."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from lion.train.distill import Distill, distillation_loss, give_teacher, load_teacher
+from lion.train.loop import train
+from tests.train.runs import small
+
+
+def test_the_losses():
+    student, teacher = torch.randn(5, 3), torch.randn(5, 3)
+    hard = distillation_loss(student, teacher, Distill("hard", "x"))
+    torch.testing.assert_close(hard, F.cross_entropy(student, teacher.argmax(-1)))
+    soft = distillation_loss(student, teacher, Distill("soft", "x", temperature=2.0))
+    p, q = (teacher / 2).softmax(-1), (student / 2).softmax(-1)
+    torch.testing.assert_close(soft, 4 * (p * (p / q).log()).sum(-1).mean())
+
+
+class Constant(nn.Module):
+    """Always sure that it is a 3."""
+
+    def forward(self, x):
+        return F.one_hot(torch.full((len(x),), 3), 10).float() * 20
+
+
+def make_constant():
+    return Constant()
+
+
+@pytest.mark.parametrize("kind", ["soft", "hard"])
+def test_any_module_can_teach(kind, tmp_path):
+    give_teacher("constant", Constant())
+    run = small(distill__teacher="constant", distill__kind=kind, distill__alpha="1", steps="30", optim__lr="1e-2")
+    metrics = train(run, tmp_path / "run")
+    assert metrics["accuracy"] == pytest.approx(0.1, abs=0.02)  # of a tenth it is true
+
+
+def test_a_run_can_teach_a_token(tmp_path):
+    train(small(), tmp_path / "teacher")
+    run = small("digits.deit_distilled", distill__teacher=str(tmp_path / "teacher"), distill__kind="hard")
+    train(run, tmp_path / "student")
+
+
+def test_who_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"distill.kind is 'soft'; expected --distill.teacher too"):
+        Distill("soft")
+    with pytest.raises(ValueError, match="expected the folder of a run or a model, or 'module:function'"):
+        load_teacher(str(tmp_path))
+    with pytest.raises(ValueError, match="which makes a list; expected a module"):
+        load_teacher("builtins:list")
+    assert isinstance(load_teacher("tests.train.test_distill:make_constant"), nn.Module)
+    with pytest.raises(ValueError, match="the teacher has 4 classes; expected 3"):
+        distillation_loss(torch.zeros(2, 3), torch.zeros(2, 4), Distill("soft", "x"))
