@@ -50,11 +50,16 @@ def check_values(log_decay: Tensor | None, log_gain: Tensor | None, beta: Tensor
         _check_values("beta", beta, 2.0, mask, "from 0 to 2: take a sigmoid of it", least=0.0)
 
 
+MANY = 40  # more than anybody wants to read in an error
+
+
 def one_of(name: str, got: str, known: Collection[str]) -> None:
     if got not in known:
         near = difflib.get_close_matches(str(got), known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{name} is {got!r}; expected one of {', '.join(map(repr, known))}.{hint}")
+        shown = ", ".join(map(repr, itertools.islice(known, 8 if len(known) > MANY else None)))
+        others = f" and {len(known) - 8} others" if len(known) > MANY else ""
+        raise ValueError(f"{name} is {got!r}; expected one of {shown}{others}.{hint}")
 
 
 def _check_qkv(q, k, v):

@@ -1,11 +1,13 @@
 """Recipes: functions that return a run. `lion train NAME` runs one; any field can be changed on the way."""
 
+import textwrap
 from collections.abc import Callable
 
 from lion.ops.checks import one_of
 from lion.recipes import vision
 from lion.train.config import Run
 
+WIDTH = 110  # of the listing
 RECIPES: dict[str, Callable[[], Run]] = {**vision.RECIPES}
 
 
@@ -22,8 +24,8 @@ def listing() -> str:
         families.setdefault(family, []).append(member)
     lines = []
     for family, members in families.items():
-        about = (vision.ABOUT[family]).strip()
-        lines.append(f"{family}: {about}")
+        lines += textwrap.wrap(f"{family}: {vision.ABOUT[family]}", WIDTH)
         if members != [""]:
-            lines.append(f"    {family}.{{{', '.join(members)}}}")
+            names = f"{family}.{{{', '.join(members)}}}"
+            lines += textwrap.wrap(names, WIDTH, initial_indent="    ", subsequent_indent="        ")
     return "\n".join(lines)
