@@ -12,7 +12,7 @@ from tests.ops.problems import ALL_KERNELS, DECAYS, assert_same, kernels, output
 flag = st.booleans()
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     decay=st.sampled_from(DECAYS),
     B=st.integers(1, 3),

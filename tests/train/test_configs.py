@@ -11,10 +11,10 @@ def run() -> Run:
     return recipes.recipe("digits.lion_s")
 
 
-@pytest.mark.parametrize("name", list(recipes.RECIPES))
-def test_every_recipe_survives_json(name):
-    made = recipes.recipe(name)
-    assert Run.from_json(made.to_json()) == made
+def test_every_recipe_survives_json():
+    for name in recipes.RECIPES:
+        made = recipes.recipe(name)
+        assert Run.from_json(made.to_json()) == made, name
 
 
 def test_fields_are_changed_by_their_types():
