@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from lion.optional import need
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
@@ -55,8 +57,12 @@ def _demo(commands) -> None:
     parser.add_argument("--epochs", type=float, help="how long to train each model (as the recipe says)")
 
     def run(args: argparse.Namespace) -> None:
-        for package in ("accelerate", "sklearn", "matplotlib"):
-            _need(package, "train")
+        for module, package in {
+            "accelerate": "accelerate",
+            "sklearn": "scikit-learn",
+            "matplotlib": "matplotlib",
+        }.items():
+            need(module, package, "train")
         from lion.bench import demo
 
         lengths = tuple(T for T in demo.LENGTHS if args.max_length >= T)
@@ -90,7 +96,7 @@ def _run_training(args: argparse.Namespace) -> None:
     if args.list:
         print(recipes.listing())
         return
-    _need("accelerate", "train")
+    need("accelerate", "accelerate", "train")
     from lion.train.loop import Stopped, saved_run, train
 
     if args.recipe is None and not (args.resume and args.out):
@@ -315,7 +321,7 @@ def _list(commands) -> None:
 
         print(listing(args.what))
         if args.draw:
-            _need("matplotlib")
+            need("matplotlib", "matplotlib", "cli")
             from lion.nn.pictures import draw
 
             draw(args.draw)
@@ -333,13 +339,6 @@ def _doctor(commands) -> None:
         print(doctor())
 
     parser.set_defaults(run=run)
-
-
-def _need(package: str, extra: str = "cli") -> None:
-    try:
-        __import__(package)
-    except ImportError as missing:
-        raise ImportError(f"{package} is needed for this: pip install 'lion-attention[{extra}]'") from missing
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from lion.bench.saving import save
 from lion.bench.timing import interleaved
 from lion.models import registry
 from lion.models.flops import model_flops, tokens_of
-from lion.models.registry import MODELS, model_config
+from lion.models.registry import model_config, names_without_size
 from lion.models.vision import VisionConfig, VisionModel
 from lion.nn.layers import set_form
 from lion.nn.variants import VARIANTS
@@ -66,12 +66,6 @@ class Case(NamedTuple):
     pixels: int
     batch: int
     training: bool
-
-
-def names() -> list[str]:
-    """Of all models there are, without their size."""
-    ending = f"_{next(iter(registry.SIZES))}_patch16_224"
-    return [name.removesuffix(ending) for name in MODELS if name.endswith(ending)]
 
 
 def config_for(model: str, size: str, pixels: int) -> VisionConfig:
@@ -263,7 +257,7 @@ def run(
 def _check(sizes, pixels, models, forms, batch, rounds, any_pass: bool) -> None:
     choices: dict[str, tuple[Sequence[Any], Sequence[str]]] = {
         "sizes": (sizes, tuple(registry.SIZES)),
-        "models": (models, names()),
+        "models": (models, names_without_size()),
         "forms": (forms, ("auto", *FORMS)),
     }
     for what, (given, known) in choices.items():

@@ -1,7 +1,6 @@
 """Data: where it is, how to get it, and how to read it (`lion.data.images` and its neighbours)."""
 
 import contextlib
-import importlib
 import importlib.util
 import os
 import shutil
@@ -12,7 +11,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,14 +25,6 @@ ARCHIVES = (".tar.gz", ".tgz", ".tar")
 def lion_data_folder() -> Path:
     """Where data is looked for, in subfolders by name: $LION_DATA, or ~/.cache/lion/data."""
     return Path(os.environ.get("LION_DATA") or "~/.cache/lion/data").expanduser()
-
-
-def need(module: str, package: str) -> Any:
-    """An optional dependency, imported when it is needed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as missing:
-        raise ImportError(f"{package} is needed for this: pip install 'lion-attention[train]'") from missing
 
 
 def stratified(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lion.data import FETCHED, MNIST_ZIP, File, collections_of, lion_data_folder, need, reading, stratified
+from lion.data import FETCHED, MNIST_ZIP, File, collections_of, lion_data_folder, reading, stratified
 from lion.data.augment import Augment, draws, scatter, seeded, timm_transform
 from lion.ops.checks import one_of
+from lion.optional import need
 
 SPLITS = ("train", "test")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -186,7 +187,7 @@ def load_images(
 def _load_digits(asked: Asked) -> ImageSet:
     if asked.data is not None:
         raise ValueError(f"data is {asked.data}; expected None: the digits come with scikit-learn.")
-    images, labels = need("sklearn.datasets", "scikit-learn").load_digits(return_X_y=True)
+    images, labels = need("sklearn.datasets", "scikit-learn", "train").load_digits(return_X_y=True)
     part = stratified(labels, 0.2, seed=0)[SPLITS.index(asked.split)]  # the same for everyone
     return MemorySet(images[part].astype(np.uint8).reshape(-1, 1, 8, 8), labels[part], DIGITS, asked.size)
 
@@ -196,7 +197,7 @@ def _load_digits(asked: Asked) -> ImageSet:
 
 def _load_folder(asked: Asked, *, tests: tuple[str, ...], crop_share: float) -> ImageSet:
     """`tests`: what the folder of test images may be called; `crop_share`: of the resized image."""
-    need("PIL.Image", "pillow")
+    need("PIL.Image", "pillow", "train")
     root = asked.data or lion_data_folder() / asked.name
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is not a folder; expected one with a subfolder per class: give it as data.")
@@ -298,7 +299,7 @@ def _find(known: Known, split: str, place: Path) -> Arrays | None:
 
 
 def _decode(name: str, source: Any, mode: str = "RGB") -> Any:
-    pillow = need("PIL.Image", "pillow")
+    pillow = need("PIL.Image", "pillow", "train")
     with reading(name, "remove it or replace it"), pillow.open(source) as image:
         return image.convert(mode)
 
@@ -324,7 +325,7 @@ def _idx(file: File) -> np.ndarray:
 
 
 def _read_zarr(files: list[File], split: str) -> Arrays:
-    zarr = need("zarr", "zarr")
+    zarr = need("zarr", "zarr", "train")
     with reading(files[0].name), zarr.storage.ZipStore(files[0].name, mode="r") as store:
         group = zarr.open_group(store, mode="r")
         return np.array(group[f"{split}_images"])[:, None], np.array(group[f"{split}_labels"])

@@ -43,6 +43,12 @@ OWN: dict[str, dict[str, Any]] = {"lion_lit": {"features": "elu"}, "vim": VIM}
 MODELS: dict[str, VisionConfig] = _vision_models()
 
 
+def names_without_size() -> list[str]:
+    """Of all models: lion_s, lion_s_2scan, hydra, ..."""
+    ending = f"_{next(iter(SIZES))}_patch16_224"
+    return [name.removesuffix(ending) for name in MODELS if name.endswith(ending)]
+
+
 def model_config(name: str, **changes: Any) -> VisionConfig:
     """The config of a model by name, with some fields changed."""
     one_of("model", name, MODELS)

@@ -19,7 +19,7 @@ from lion.train.config import Run
 from lion.train.optim import Average, learning_rate, make_optimizer
 from lion.train.report import Report, environment
 from lion.train.stream import Stream, mixed
-from lion.train.task import Batch, Examples
+from lion.train.task import Batch, Examples, means, summed
 
 CONFIG = "run.json"
 SHUFFLE, NOISE, DATA, MODEL = range(4)  # what seeds are for
@@ -112,12 +112,8 @@ class Trainer:
         with self._evaluating():
             for batch in self._eval_loader():
                 with self._autocast():
-                    measured = self.task.measure(self.model, self._on_device(batch))
-                for name, x in measured.items():
-                    sums[name] = sums.get(name, torch.zeros_like(x)) + x
-        totals = {name: float(self.accelerator.reduce(x, "sum")) for name, x in sums.items()}
-        examples = totals.pop("examples")
-        return {name: x / examples for name, x in totals.items()}
+                    sums = summed(sums, self.task.measure(self.model, self._on_device(batch)))
+        return means({name: float(self.accelerator.reduce(x, "sum")) for name, x in sums.items()})
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
@@ -140,9 +136,9 @@ class Trainer:
             torch.manual_seed(mixed(self.config.seed, NOISE, step, part, self.accelerator.process_index))
             batch = self._on_device(next(batches))
             with self.accelerator.accumulate(self.model):
-                loss, shown = self._loss(step, batch)
+                loss, others = self._loss(step, batch)
                 self.accelerator.backward(loss)
-                for name, x in {"loss": loss.detach(), **shown}.items():
+                for name, x in {"loss": loss.detach(), **others}.items():
                     totals[name] = totals.get(name, torch.zeros_like(x)) + x.detach() / self.config.accumulate
                 if self.accelerator.sync_gradients:
                     norm = self._clip()
@@ -153,8 +149,8 @@ class Trainer:
             self.average.update(self.bare, step)
         if (step + 1) % self.config.log_every and step + 1 != self.steps:
             return {}
-        means = {name: float(self.accelerator.reduce(x, "mean")) for name, x in totals.items()}
-        return means | {"gradient": float(norm), "lr": rate}
+        shown = {name: float(self.accelerator.reduce(x, "mean")) for name, x in totals.items()}
+        return shown | {"gradient": float(norm), "lr": rate}
 
     def _loss(self, step: int, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         try:

@@ -51,6 +51,16 @@ class Task:
         return {}
 
 
+def summed(totals: dict[str, Tensor], measured: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What `measure` gave for one more batch, added to what it gave before."""
+    return {name: totals[name] + x if name in totals else x for name, x in measured.items()}
+
+
+def means(totals: dict[str, float]) -> dict[str, float]:
+    """Of all examples."""
+    return {name: x / totals["examples"] for name, x in totals.items() if name != "examples"}
+
+
 def task_kind(task: Task) -> str:
     home = f"{type(task).__module__}:{type(task).__qualname__}"
     return next(kind for kind, place in TASKS.items() if place == home)

@@ -13,6 +13,7 @@ from lion.nn.layers import set_form
 from lion.progress import progress
 from lion.train.config import Run
 from lion.train.loop import CONFIG
+from lion.train.task import means, summed
 
 
 class Trained(NamedTuple):
@@ -40,11 +41,9 @@ def evaluate(folder: Path, *, form: str = "auto", batch: int = 64) -> dict[str, 
     with torch.no_grad(), progress(total=len(examples), unit=run.task.unit) as bar:
         for first in range(0, len(examples), batch):
             keys = [(0, i) for i in range(first, min(first + batch, len(examples)))]
-            for name, x in run.task.measure(model, examples.__getitems__(keys)).items():
-                sums[name] = sums.get(name, torch.zeros_like(x)) + x
+            sums = summed(sums, run.task.measure(model, examples.__getitems__(keys)))
             bar.advance(len(keys))
-    count = float(sums.pop("examples"))
-    return {name: float(x) / count for name, x in sums.items()}
+    return means({name: float(x) for name, x in sums.items()})
 
 
 class Guess(NamedTuple):

@@ -31,7 +31,7 @@ def different(name: str) -> bool:
     return family in ("digits", "images") or member in ("lion_s", "softmax", "vim", "lion_s_2scan_small")
 
 
-@pytest.mark.parametrize("name", filter(different, recipes.RECIPES))
+@pytest.mark.parametrize("name", list(filter(different, recipes.RECIPES)))
 def test_a_step_of_every_recipe(name, data, monkeypatch):
     monkeypatch.setenv("LION_DATA", str(data))
     images._load.cache_clear()
