@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.ops.cpu.features import available, unit_silu_op
+from lion.ops.cpu.features import MAPS, available, features_op
 
 # Features [..., D'], and the log of a factor per token that was taken out of them, or None.
 Features = tuple[Tensor, Tensor | None]
@@ -35,8 +35,9 @@ class Elementwise(FeatureMap):
         return self.function(x), None
 
     def both(self, q: Tensor, k: Tensor) -> tuple[Features, Features]:
-        if self.function is silu and available(q):
-            q, k = unit_silu_op(q, k)
+        map = MAPS.get(self.function.__name__)
+        if map is not None and available(q):
+            q, k = features_op(q, k, map)
             return (q, None), (k, None)
         return super().both(q, k)
 

@@ -19,6 +19,7 @@ from lion.nn.walks import charge_for_leaving
 from lion.ops.attention import attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, NORMS, one_of
+from lion.ops.cpu import projected
 from lion.ops.streaming import State, attention_step
 
 GATES: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "sigmoid": torch.sigmoid}
@@ -119,6 +120,7 @@ class LionAttention(nn.Module):
         self.bonus = nn.Parameter(torch.full((self.heads, channels), 0.5)) if chosen.bonus else None
         self.skip = nn.Parameter(torch.ones(self.heads)) if chosen.skip else None
         self.output_norm = nn.RMSNorm(self.value_channels, eps=1e-5) if chosen.output_norm else None
+        self._at_once = self._can_mix_at_once()
         if chosen.state_space_init:
             self._state_space_init()
 
@@ -131,8 +133,12 @@ class LionAttention(nn.Module):
         grid: tuple[int, int] | None = None,
     ) -> Tensor:
         """x [B, T, dim]; mask [B, T], True for real tokens; cu_seqlens of packed sequences, with B = 1."""
-        y = self._project(x)
-        return self._finish(self._mix(y, mask, cu_seqlens, self._orders_for(x, grid)), y)
+        orders = self._orders_for(x, grid)
+        columns = self.in_proj(x)
+        if self._at_once and projected.available(columns, self.form, self.backend):
+            return self._finish(*self._mix_at_once(columns, mask, cu_seqlens, orders))
+        y = self._tokens(columns)
+        return self._finish(self._mix(y, mask, cu_seqlens, orders), y.gate, y.values)
 
     def weights(
         self,
@@ -146,7 +152,7 @@ class LionAttention(nn.Module):
 
         With `of_mask` all queries and keys are alike, and what is left is the decays' and gates' part in it.
         """
-        y = self._project(x)
+        y = self._tokens(self.in_proj(x))
         if of_mask:
             y = y._replace(q=torch.ones_like(y.q), k=torch.ones_like(y.k))
         T = x.shape[1]
@@ -167,13 +173,45 @@ class LionAttention(nn.Module):
             log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
         return attention(y.q, y.k, y.v, log_decay, log_gain=y.log_gain, beta=y.beta, norm=self.variant.norm, **where)
 
+    def _can_mix_at_once(self) -> bool:
+        """Whether one operator does it all, from q, k and v as they come from the projection."""
+        chosen = self.variant
+        own = chosen.keys == "own" and not (chosen.scaled or chosen.skip or chosen.softmax or self.decay.gates)
+        plain = not (chosen.delta or chosen.decay_between or chosen.norm == "unmasked")
+        return own and plain and chosen.features in projected.FEATURES
+
+    def _mix_at_once(
+        self, columns: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """`_mix` of `_tokens`, and the gate."""
+        columns, rest = projected.split(columns, 3 * self.dim)
+        decay, _, gate, _ = rest.split(list(self.columns.values())[3:], -1)
+        log_decay = self.decay(decay.to(accumulation_dtype(columns))).log_decay
+        if self.direction != "both":
+            log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
+        out = projected.attention(
+            columns,
+            self.heads,
+            self.value_channels,
+            self.variant.features,
+            log_decay,
+            self_weight=self._self_weight(),
+            norm=self.variant.norm,
+            direction=self.direction,
+            mask=mask,
+            cu_seqlens=cu_seqlens,
+            orders=orders,
+            chunk_size=self.chunk_size,
+        )
+        return out, gate
+
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """The next token, [B, dim], of a causal layer, and the state to give with the one after it."""
         if self.direction != "forward":
             raise ValueError(
                 f"direction is {self.direction!r}; expected 'forward': only there a token's output is final at once."
             )
-        y = self._project(x[:, None])
+        y = self._tokens(self.in_proj(x[:, None]))
         q, k, v = y.q[:, 0], y.k[:, 0], y.v[:, 0]
         if self.variant.softmax:
             out, state = softmax_step(q, k, v, state)
@@ -193,7 +231,7 @@ class LionAttention(nn.Module):
                 decay_between=self.variant.decay_between,
                 state=state,
             )
-        return self._finish(out[:, None], y)[:, 0], state
+        return self._finish(out[:, None], y.gate, y.values)[:, 0], state
 
     def set_form(self, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> "LionAttention":
         self.form, self.chunk_size = form, chunk_size
@@ -203,10 +241,10 @@ class LionAttention(nn.Module):
     def extra_repr(self) -> str:
         return f"{self.name}, {self.dim}, heads={self.heads}, direction={self.direction}, form={self.form}"
 
-    def _project(self, x: Tensor) -> "Tokens":
-        q, k, v, decay, beta, gate, _ = self.in_proj(x).split(list(self.columns.values()), -1)
+    def _tokens(self, columns: Tensor) -> "Tokens":
+        q, k, v, decay, beta, gate, _ = columns.split(list(self.columns.values()), -1)
         heads = 1 if self.variant.keys == "shared" else self.heads
-        wide = accumulation_dtype(x)
+        wide = accumulation_dtype(columns)
         log_decay, log_gain, factor = self.decay(decay.to(wide))
         q, k = (y.unflatten(-1, (heads, -1)) for y in (q, k))
         if self.variant.keys == "complement":
@@ -230,14 +268,15 @@ class LionAttention(nn.Module):
         beta = beta.to(wide).sigmoid() if self.variant.delta else None
         return Tokens(q, k, v, log_decay, log_gain, beta, values, gate)
 
-    def _finish(self, out: Tensor, y: "Tokens") -> Tensor:
-        if self.skip is not None:
-            out = out + self.skip[:, None] * y.values
+    def _finish(self, out: Tensor, gate: Tensor, values: Tensor | None = None) -> Tensor:
+        """out and values [B, T, H, V]"""
+        if self.skip is not None and values is not None:
+            out = out + self.skip[:, None] * values
         if self.output_norm is not None:
             out = self.output_norm(out.to(self.output_norm.weight.dtype))
-        out = out.to(y.values.dtype).flatten(-2)
+        out = out.to(gate.dtype).flatten(-2)
         if self.variant.gate:
-            out = out * GATES[self.variant.gate](y.gate)
+            out = out * GATES[self.variant.gate](gate)
         return self.out_proj(out)
 
     def _self_weight(self) -> Tensor | float | None:

@@ -160,25 +160,22 @@ inline void add_columns(const T* rows, Int row, Int n, Int columns, const T* wei
   }
 }
 
-// The masks of a whole sequence in one block, for all orders at once: tokens stay where they are, and the
-// walks jump.
+// The masks of a whole sequence in one block, for all orders at once. Tokens are where the first order has them, and
+// the walks of the others jump.
 template <class T>
 class AllOrders {
  public:
   AllOrders(const Head<T>& head) : head_(head) {
     Int n = head.n, orders = head.orders();
     places_.resize(static_cast<std::size_t>(n * orders));
-    std::vector<std::int32_t> sorted(head.sequence.lists[0]);
-    std::sort(sorted.begin(), sorted.end());
     std::vector<std::int32_t> place(static_cast<std::size_t>(head.sequence.length));
     for (Int i = 0; i < n; ++i)
-      place[static_cast<std::size_t>(sorted[static_cast<std::size_t>(i)] - head.sequence.start)] =
-          static_cast<std::int32_t>(i);
+      place[static_cast<std::size_t>(head.token(0, i) - head.sequence.start)] = static_cast<std::int32_t>(i);
     for (Int o = 0; o < orders; ++o)
       for (Int i = 0; i < n; ++i)
         places_[static_cast<std::size_t>(o * n + i)] =
             place[static_cast<std::size_t>(head.token(o, i) - head.sequence.start)];
-    tokens_.assign(sorted.begin(), sorted.end());
+    tokens_.assign(head.sequence.lists[0].begin(), head.sequence.lists[0].end());
     Int per_order = 4 * round_up(n, W<T>);
     data_.assign(static_cast<std::size_t>(orders * per_order + 2 * n), T(0));
     factors_.resize(static_cast<std::size_t>(2 * n * orders));
@@ -205,21 +202,26 @@ class AllOrders {
   void walks(Int order, Each each) {
     for (Int way = 0; way < 2; ++way)
       if (head_.p.direction & (way ? BACKWARD : FORWARD))
-        each(Walk<T>{factors_.data() + (2 * order + way) * head_.n, places_.data() + order * head_.n, way == 1,
+        each(Walk<T>{factors(order, way), order ? places_.data() + order * head_.n : nullptr, way == 1,
                      gated_ ? weights(order, 1) : nullptr, gated_ ? weights(order, 0) : nullptr});
   }
 
   void mask(T* mask, Int mask_row, T* row) {
-    Int n = head_.n, padded = round_up(n, W<T>);
-    for (Int i = 0; i < n; ++i)
-      for (Int j = 0; j < padded; j += W<T>) store(mask + i * mask_row + j, Vec<T>{});
-    for (Int o = 0; o < head_.orders(); ++o) {
+    Int n = head_.n, padded = round_up(n, W<T>), direction = head_.p.direction;
+    if (gated_)
+      for (Int i = 0; i < n; ++i)
+        for (Int j = 0; j < padded; j += W<T>) store(mask + i * mask_row + j, Vec<T>{});
+    else
+      block_mask(direction & FORWARD ? factors(0, 0) : nullptr, direction & BACKWARD ? factors(0, 1) : nullptr, n, mask,
+                 mask_row, row);
+    for (Int o = gated_ ? 0 : 1; o < head_.orders(); ++o) {
       walks(o, [&](const Walk<T>& walk) { add_mask(walk, n, mask, mask_row, row); });
       for (Int i = 0; i < n; ++i) mask[i * mask_row + i] += gated_ ? weights(o, 0)[i] * weights(o, 1)[i] : T(1);
     }
   }
 
  private:
+  const Factor<T>* factors(Int order, Int way) const { return factors_.data() + (2 * order + way) * head_.n; }
   T* weights(Int order, Int which) { return data_.data() + (2 * order + which) * round_up(head_.n, W<T>); }
 
   const Head<T>& head_;

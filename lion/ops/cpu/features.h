@@ -1,4 +1,4 @@
-// The shifted, normalised SiLU of a head's channels, and its gradient, each in one pass over memory.
+// Feature maps of the channels of each head, and their gradients, each in one pass over memory.
 #pragma once
 
 #include "decay.h"
@@ -8,8 +8,8 @@ namespace lion {
 namespace {
 
 inline Vec<float> sigmoid(Vec<float> x) {
-  Vec<float> bounded = x < -87.f ? splat(-87.f) : x > 87.f ? splat(87.f) : x;
-  return 1.f / (1.f + exp_bounded(-bounded));
+  Vec<float> bounded = x > 87.f ? splat(-87.f) : x < -87.f ? splat(87.f) : -x;
+  return 1.f / (1.f + exp_bounded(bounded));
 }
 
 // Without ever taking the exponential of a positive number.
@@ -18,8 +18,94 @@ inline Vec<double> sigmoid(Vec<double> x) {
   return (x < 0 ? small : splat(1.0)) / (1 + small);
 }
 
+// A map of rows [padded], several at once: what a row is divided by is known late, and others need not wait for it.
+// What fills up a row is not part of it.
+constexpr Int ROWS = 8;
+
+template <class T>
+struct Mapped {
+  const T *x, *dy;  // dy: only backwards
+  T* out;           // may be dy
+};
+
 // y = s / |s|, s = x sigmoid(x) + 1/2
 template <class T>
+class UnitSilu {
+ public:
+  static Int scratch(Int padded) { return 2 * ROWS * padded; }
+
+  static void forward(const Mapped<T>* rows, Int n, Int D, Int padded, T* s) {
+    T inverse[ROWS];
+    for (Int r = 0; r < n; ++r) inverse[r] = squares(rows[r], D, padded, s + r * padded, nullptr);
+    invert(n, inverse);
+    for (Int r = 0; r < n; ++r)
+      for (Int j = 0; j < padded; j += W<T>) store(rows[r].out + j, load(s + r * padded + j) * inverse[r]);
+  }
+
+  static void backward(const Mapped<T>* rows, Int n, Int D, Int padded, T* s) {
+    T inverse[ROWS], along[ROWS];
+    T* slope = s + ROWS * padded;
+    for (Int r = 0; r < n; ++r) {
+      inverse[r] = squares(rows[r], D, padded, s + r * padded, slope + r * padded);
+      along[r] = dot(rows[r].dy, s + r * padded, D);
+    }
+    invert(n, inverse);
+    for (Int r = 0; r < n; ++r) {
+      Vec<T> scale = splat(inverse[r]), part = splat(along[r] * inverse[r] * inverse[r]);
+      for (Int j = 0; j < padded; j += W<T>) {
+        Vec<T> y = load(rows[r].dy + j) - load(s + r * padded + j) * part;
+        store(rows[r].out + j, y * load(slope + r * padded + j) * scale);
+      }
+    }
+  }
+
+ private:
+  // Also s, and how steep it is.
+  static T squares(const Mapped<T>& row, Int D, Int padded, T* s, T* slope) {
+    Vec<T> total = {};
+    for (Int j = 0; j < padded; j += W<T>) {
+      Vec<T> x = load(row.x + j), y = sigmoid(x), shifted = x * y + T(0.5);
+      store(s + j, shifted);
+      if (slope) store(slope + j, y * (1 + x * (1 - y)));
+      total += shifted * shifted;
+    }
+    if (D == padded) return sum<T>(total);
+    for (Int j = D; j < padded; ++j) s[j] = 0;
+    return dot(s, s, D);
+  }
+
+  static void invert(Int n, T* squares) {
+    for (Int r = 0; r < n; ++r) squares[r] = 1 / std::max(std::sqrt(squares[r]), T(1e-12));
+  }
+};
+
+// y = elu(x) + 1: x + 1 above 0, e^x below
+template <class T>
+class EluPlusOne {
+ public:
+  static Int scratch(Int) { return 0; }
+
+  static void forward(const Mapped<T>* rows, Int n, Int, Int padded, T*) {
+    for (Int r = 0; r < n; ++r)
+      for (Int j = 0; j < padded; j += W<T>) {
+        Vec<T> x = load(rows[r].x + j);
+        store(rows[r].out + j, x > 0 ? x + 1 : below(x));
+      }
+  }
+
+  static void backward(const Mapped<T>* rows, Int n, Int, Int padded, T*) {
+    for (Int r = 0; r < n; ++r)
+      for (Int j = 0; j < padded; j += W<T>) {
+        Vec<T> x = load(rows[r].x + j);
+        store(rows[r].out + j, load(rows[r].dy + j) * (x > 0 ? splat(T(1)) : below(x)));
+      }
+  }
+
+ private:
+  static Vec<T> below(Vec<T> x) { return exp_negative(x > 0 ? Vec<T>{} : x); }
+};
+
+template <class T, class Map>
 class FeatureRows {
  public:
   explicit FeatureRows(const Features& f) : f_(f), padded_(round_up(f.D, W<T>)) {}
@@ -32,69 +118,67 @@ class FeatureRows {
  private:
   static constexpr Int TOKENS = 64;  // of one task
 
+  struct Place {
+    Int b, t, h;
+  };
+
   void tokens(Int first) {
     thread_local Buffer memory;
-    T* rows = static_cast<T*>(memory.reserve(static_cast<std::size_t>(5 * padded_) * sizeof(T)));
-    for (Int i = first; i < std::min(first + TOKENS, f_.B * f_.T); ++i)
-      for (Int h = 0; h < f_.H; ++h) row(i / f_.T, i % f_.T, h, rows);
+    Int count = 3 * ROWS * padded_ + Map::scratch(padded_);
+    T* room = static_cast<T*>(memory.reserve(static_cast<std::size_t>(count) * sizeof(T)));
+    Place place = {first / f_.T, first % f_.T, 0};
+    for (Int left = std::min(TOKENS, f_.B * f_.T - first) * f_.H; left > 0; left -= ROWS)
+      some(place, std::min(ROWS, left), room);
   }
 
-  void row(Int b, Int t, Int h, T* rows) {
-    const T* x = read(f_.x, b, t, h, rows);
-    T *gate = rows + padded_, *s = rows + 2 * padded_;
-    Vec<T> squares = {};
-    for (Int j = 0; j < padded_; j += W<T>) {
-      Vec<T> v = load(x + j), y = sigmoid(v), shifted = v * y + T(0.5);
-      store(gate + j, y);
-      store(s + j, shifted);
-      squares += shifted * shifted;
+  // The next n rows; where vectors cannot read or write them, by way of copies.
+  void some(Place& place, Int n, T* room) {
+    Mapped<T> rows[ROWS];
+    HeadRows out[ROWS];
+    for (Int r = 0; r < n; ++r) {
+      T* copies = room + 3 * r * padded_;
+      rows[r].x = read(f_.x, place, copies);
+      rows[r].dy = f_.backward ? read(f_.dy, place, copies + padded_) : nullptr;
+      out[r] = row(f_.out, place);
+      rows[r].out = in_place() ? out[r].template row<T>(0) : copies + 2 * padded_;
+      if (++place.h == f_.H) place = place.t + 1 < f_.T ? Place{place.b, place.t + 1, 0} : Place{place.b + 1, 0, 0};
     }
-    if (f_.D < padded_) {  // what fills up the row is not part of it
-      for (Int j = f_.D; j < padded_; ++j) s[j] = 0;
-      squares = Vec<T>{};
-      for (Int j = 0; j < padded_; j += W<T>) squares += load(s + j) * load(s + j);
-    }
-    T inverse = 1 / std::max(std::sqrt(sum<T>(squares)), T(1e-12));
-    HeadRows to = rows_of(f_.out, b, h);
-    T* out = in_place(to) ? to.row<T>(t) : rows + 3 * padded_;
-    if (f_.backward) {
-      const T* g = read(f_.dy, b, t, h, rows + 4 * padded_);
-      Vec<T> along = splat(dot(g, s, f_.D) * inverse * inverse);
-      for (Int j = 0; j < padded_; j += W<T>) {
-        Vec<T> y = load(gate + j), slope = y * (1 + load(x + j) * (1 - y));
-        store(out + j, (load(g + j) - load(s + j) * along) * slope * inverse);
-      }
-    } else {
-      for (Int j = 0; j < padded_; j += W<T>) store(out + j, load(s + j) * inverse);
-    }
-    if (!in_place(to)) scatter(out, 0, &t, 1, f_.D, to);
+    (f_.backward ? Map::backward : Map::forward)(rows, n, f_.D, padded_, room + 3 * ROWS * padded_);
+    const Int here = 0;
+    if (!in_place())
+      for (Int r = 0; r < n; ++r) scatter(rows[r].out, 0, &here, 1, f_.D, out[r]);
   }
 
-  bool in_place(const HeadRows& rows) const { return lies_evenly<T>(rows, f_.D, true); }
+  bool in_place() const { return f_.dtype != BFLOAT16 && f_.D == padded_; }
 
-  HeadRows rows_of(const Rows& rows, Int b, Int h) const {
+  HeadRows row(const Rows& rows, const Place& x) const {
     bool half = f_.dtype == BFLOAT16;
-    Int size = half ? 2 : sizeof(T);
-    return {static_cast<char*>(rows.data) + (b * rows.batch + h * rows.head) * size, rows.token * size, half};
+    Int at = x.b * rows.batch + x.t * rows.token + x.h * rows.head;
+    return {static_cast<char*>(rows.data) + at * (half ? 2 : Int(sizeof(T))), 0, half};
   }
 
-  // A row where it is, or if that is not how vectors can read it, a copy.
-  const T* read(const Rows& rows, Int b, Int t, Int h, T* room) const {
-    HeadRows from = rows_of(rows, b, h);
-    if (in_place(from)) return from.row<T>(t);
-    gather<T>(from, &t, 1, f_.D, nullptr, room, 0);
-    return room;
+  const T* read(const Rows& rows, const Place& place, T* copy) const {
+    const Int here = 0;
+    HeadRows from = row(rows, place);
+    if (in_place()) return from.row<T>(0);
+    gather<T>(from, &here, 1, f_.D, nullptr, copy, 0);
+    return copy;
   }
 
   const Features& f_;
   Int padded_;
 };
 
-void features(const Features& f, Parallel parallel) {
-  if (f.dtype == FLOAT64)
-    FeatureRows<double>(f).run(parallel);
+template <class T>
+void run_features(const Features& f, Parallel parallel) {
+  if (f.map == UNIT_SILU)
+    FeatureRows<T, UnitSilu<T>>(f).run(parallel);
   else
-    FeatureRows<float>(f).run(parallel);
+    FeatureRows<T, EluPlusOne<T>>(f).run(parallel);
+}
+
+void features(const Features& f, Parallel parallel) {
+  f.dtype == FLOAT64 ? run_features<double>(f, parallel) : run_features<float>(f, parallel);
 }
 
 }  // namespace

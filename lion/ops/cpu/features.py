@@ -1,16 +1,18 @@
-"""The shifted, normalised SiLU in C++: one pass over memory forwards and one backwards, where torch takes a dozen."""
+"""Feature maps in C++: one pass over memory forwards and one backwards, where torch takes several."""
 
 import torch
 from torch import Tensor
 
 from lion.ops.cpu.library import DTYPES, LIBRARY, below_autograd, loaded, rows
 
+MAPS = {"silu": 0, "elu": 1}  # as nn/feature_maps.py names them
+
 # Of queries and keys at once: half the calls.
 library = torch.library.Library("lion", "FRAGMENT")
-library.define("cpu_unit_silu(Tensor q, Tensor k) -> (Tensor, Tensor)")
-library.define("cpu_unit_silu_backward(Tensor dq, Tensor dk, Tensor q, Tensor k) -> (Tensor, Tensor)")
-unit_silu_op = torch.ops.lion.cpu_unit_silu.default
-unit_silu_backward_op = torch.ops.lion.cpu_unit_silu_backward.default
+library.define("cpu_features(Tensor q, Tensor k, int map) -> (Tensor, Tensor)")
+library.define("cpu_features_backward(Tensor dq, Tensor dk, Tensor q, Tensor k, int map) -> (Tensor, Tensor)")
+features_op = torch.ops.lion.cpu_features.default
+features_backward_op = torch.ops.lion.cpu_features_backward.default
 
 
 def available(x: Tensor) -> bool:
@@ -19,57 +21,71 @@ def available(x: Tensor) -> bool:
     return known and not torch.compiler.is_exporting()
 
 
-def _run(x: Tensor, dy: Tensor | None = None) -> Tensor:
+def features(x: Tensor, map: int, out: Tensor | None = None) -> Tensor:
+    return _run(x, None, torch.empty(x.shape, dtype=x.dtype) if out is None else out, map)
+
+
+def features_backward(dy: Tensor, x: Tensor, map: int, out: Tensor | None = None) -> Tensor:
+    """The gradient of x. `out` may be dy."""
+    return _run(x, dy, torch.empty(x.shape, dtype=x.dtype) if out is None else out, map)
+
+
+def _run(x: Tensor, dy: Tensor | None, out: Tensor, map: int) -> Tensor:
     x = x if x.stride(-1) == 1 else x.contiguous()
     if dy is not None:
         dy = dy if dy.stride(-1) == 1 else dy.contiguous()
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    fields = [*x.shape, DTYPES[x.dtype], dy is not None, torch.get_num_threads(), *rows(x), *rows(dy), *rows(out)]
-    loaded().run_features(fields)
+    how = map, DTYPES[x.dtype], dy is not None, torch.get_num_threads()
+    loaded().run_features([*x.shape, *how, *rows(x), *rows(dy), *rows(out)])
     return out
 
 
-library.impl("cpu_unit_silu", lambda q, k: (_run(q), _run(k)), "CPU")
-library.impl("cpu_unit_silu_backward", lambda dq, dk, q, k: (_run(q, dq), _run(k, dk)), "CPU")
+def _backward(dq: Tensor, dk: Tensor, q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
+    return features_backward(dq, q, map), features_backward(dk, k, map)
 
 
-@torch.library.register_fake("lion::cpu_unit_silu", lib=library)
-def _(q, k):
+library.impl("cpu_features", lambda q, k, map: (features(q, map), features(k, map)), "CPU")
+library.impl("cpu_features_backward", _backward, "CPU")
+
+
+@torch.library.register_fake("lion::cpu_features", lib=library)
+def _(q, k, map):
     return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k))
 
 
-@torch.library.register_fake("lion::cpu_unit_silu_backward", lib=library)
-def _(dq, dk, q, k):
+@torch.library.register_fake("lion::cpu_features_backward", lib=library)
+def _(dq, dk, q, k, map):
     return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k))
 
 
-class _UnitSilu(torch.autograd.Function):
+class _Features(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k):
+    def forward(ctx, q, k, map):
         ctx.save_for_backward(q, k)
+        ctx.map = map
         with torch._C._AutoDispatchBelowAutograd():
-            return unit_silu_op(q, k)
+            return features_op(q, k, map)
 
     @staticmethod
     def backward(ctx, dq, dk):
+        arguments = (dq, dk, *ctx.saved_tensors, ctx.map)
         if torch.is_grad_enabled():  # a second derivative may be asked for, and is refused then
-            return unit_silu_backward_op(dq, dk, *ctx.saved_tensors)
-        return below_autograd(unit_silu_backward_op, dq, dk, *ctx.saved_tensors)
+            return *features_backward_op(*arguments), None
+        return *below_autograd(features_backward_op, *arguments), None
 
 
-def _with_autograd(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def _with_autograd(q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
-        return _UnitSilu.apply(q, k)
+        return _Features.apply(q, k, map)
     with torch._C._AutoDispatchBelowAutograd():
-        return unit_silu_op(q, k)
+        return features_op(q, k, map)
 
 
 # By hand, as scan.py's: quicker than torch.library.register_autograd.
-library.impl("cpu_unit_silu", _with_autograd, "Autograd")
+library.impl("cpu_features", _with_autograd, "Autograd")
 
 
 def _refuse(ctx, *grads):
-    raise RuntimeError("the compiled feature map has no second derivatives: use features='elu'.")
+    raise RuntimeError("the compiled feature map has no second derivatives: use features='relu'.")
 
 
-torch.library.register_autograd("lion::cpu_unit_silu_backward", _refuse, lib=library)
+torch.library.register_autograd("lion::cpu_features_backward", _refuse, lib=library)

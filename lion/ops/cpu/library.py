@@ -23,7 +23,7 @@ class BadValues(ValueError):
     """The kernel read a decay or a gate that is NaN or too large."""
 
 
-PROBLEM, FEATURES = struct.Struct("89q"), struct.Struct("19q")  # every field of `Problem` and `Features` in problem.h
+PROBLEM, FEATURES = struct.Struct("89q"), struct.Struct("20q")  # every field of `Problem` and `Features` in problem.h
 
 FAILURES: dict[int, tuple[type[Exception], str]] = {  # by what lion_run returns
     1: (MemoryError, "lion's CPU kernel could not get its scratch memory."),

@@ -35,9 +35,11 @@ struct Problem {
   Rows dlog_decay, dlog_gain, dself_weight;  // float or double
 };
 
-struct Features {  // of x [B, T, H, D]; with `backward`, out is the gradient of x
+enum Map : std::int64_t { UNIT_SILU, ELU_PLUS_ONE };
+
+struct Features {  // of x [B, T, H, D]; with `backward`, out is the gradient of x, and may be dy
   std::int64_t B, T, H, D;
-  std::int64_t dtype, backward, threads;
+  std::int64_t map, dtype, backward, threads;
   Rows x, dy, out;  // dtype
 };
 

@@ -43,10 +43,7 @@ scan_backward_op = torch.ops.lion.cpu_scan_backward.default
 
 def attention(call: Call) -> Tensor:
     """The kernel of the table."""
-    weight = call.self_weight
-    if isinstance(weight, int | float):
-        weight = call.q.new_full((call.q.shape[2],), weight, dtype=accumulation_dtype(call.q))
-    tensors = call.q, call.k, call.v, call.log_decay, call.log_gain, weight
+    tensors = call.q, call.k, call.v, call.log_decay, call.log_gain, weight_of(call)
     tokens = call.mask, call.cu_seqlens, call.orders
     how = DIRECTIONS[call.direction], call.chunk_size or 0
     if call.norm != "unmasked":
@@ -62,6 +59,13 @@ def attention(call: Call) -> Tensor:
         return (num / den).to(call.q.dtype)
     real = call.mask[:, :, None, None]
     return torch.where(real, num / torch.where(real, den, 1), 0).to(call.q.dtype)
+
+
+def weight_of(call: Call) -> Tensor | None:
+    weight = call.self_weight
+    if isinstance(weight, int | float):
+        return call.q.new_full((call.q.shape[2],), weight, dtype=accumulation_dtype(call.q))
+    return weight
 
 
 def _scan(*arguments):
@@ -116,7 +120,7 @@ def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders,
     return fields, (q, k, v, log_decay, log_gain, self_weight, orders, cu_seqlens)
 
 
-def _outputs(q, v, log_gain, norm, *, empty):
+def outputs(q, v, log_gain, norm, *, empty):
     """out, and den: [0] if it does not exist; with gates and the norm RAW [2, ...], the second its log scale."""
     B, T, H, _ = q.shape
     wide = accumulation_dtype(q)
@@ -131,7 +135,7 @@ def _den_rows(den):
     return *(rows(den) if den.dim() == 3 else NOT_GIVEN), *NOT_GIVEN
 
 
-def _forward(*arguments):
+def forward(*arguments):
     fields, tensors, results = _prepare(*arguments)
     try:
         loaded().run(fields, backward=False)
@@ -149,7 +153,7 @@ def _prepare(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders
         q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
     )
     # The kernel writes the rows of real tokens.
-    out, den = _outputs(q, v, log_gain, norm, empty=q.new_empty if mask is None else q.new_zeros)
+    out, den = outputs(q, v, log_gain, norm, empty=q.new_empty if mask is None else q.new_zeros)
     fields += [*rows(out), *_den_rows(den), *NO_GRADIENTS]
     return fields, tensors, (out, den)
 
@@ -168,6 +172,17 @@ def _backward(
     dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
     chunk_size, wanted,
 ):  # fmt: skip
+    make = q.new_empty if mask is None else q.new_zeros  # the kernel writes the rows of real tokens
+    into = [make(x.shape, dtype=x.dtype) for x in (q, k, v)]
+    others = log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
+    return *into, *gradients(dout, dden, out, den, q, k, v, *others, wanted=wanted, into=into)
+
+
+def gradients(
+    dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
+    chunk_size, *, wanted, into,
+):  # fmt: skip
+    """Writes the gradients of q, k and v into tensors of any strides, and returns those of the next three."""
     fields, keep = _fields(
         q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
     )
@@ -177,7 +192,6 @@ def _backward(
     make = q.new_empty if mask is None else q.new_zeros
     B, T, H, D = q.shape
     decay_heads = H * len(torch.atleast_2d(orders)) if _per_order(log_decay, q) else H
-    dq, dk, dv = (make(x.shape, dtype=x.dtype) for x in (q, k, v))
     per_token = {
         "log_decay": (B, T, decay_heads, D) if _diagonal(log_decay) else (B, T, decay_heads),
         "log_gain": (B, T, H),
@@ -187,36 +201,27 @@ def _backward(
         make(shape, dtype=accumulation_dtype(q)) if want else None
         for shape, want in zip(per_token.values(), wanted, strict=True)
     ]
-    fields += [
-        *rows(out),
-        *_den_rows(den),
-        *rows(dout),
-        *rows(dden),
-        *rows(dq),
-        *rows(dk),
-        *rows(dv),
-        *(n for x in dothers for n in rows(x)),
-    ]
+    fields += [*rows(out), *_den_rows(den), *rows(dout), *rows(dden)]
+    fields += [n for x in (*into, *dothers) for n in rows(x)]
     loaded().run(fields, backward=True)
     del keep
     given = (log_decay, log_gain, self_weight)
-    dothers = [
+    return [
         q.new_empty(0) if grad is None else _summed(grad, x).to(x.dtype) for grad, x in zip(dothers, given, strict=True)
     ]
-    return dq, dk, dv, *dothers
 
 
 def _summed(grad: Tensor, x: Tensor) -> Tensor:
     return grad if grad.dim() == x.dim() else grad.sum((0, 1))
 
 
-library.impl("cpu_scan", _forward, "CPU")
+library.impl("cpu_scan", forward, "CPU")
 library.impl("cpu_scan_backward", _backward, "CPU")
 
 
 @torch.library.register_fake("lion::cpu_scan", lib=library)
 def _(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
-    return _outputs(q, v, log_gain, norm, empty=q.new_empty)
+    return outputs(q, v, log_gain, norm, empty=q.new_empty)
 
 
 @torch.library.register_fake("lion::cpu_scan_backward", lib=library)
