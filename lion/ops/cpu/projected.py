@@ -85,16 +85,27 @@ def _features_like(y, heads, channels, map):
     return y.new_empty(0 if map == NO_MAP else (*y.shape[:2], 2, heads, channels))
 
 
-def _backward(dout, out, den, mapped, y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, *how):
-    *how, (decay_wanted, weight_wanted) = how
+def _backward(
+    dout, out, den, mapped, y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction,
+    chunk_size, wanted,
+):  # fmt: skip
     dy = y.new_empty(y.shape) if mask is None else y.new_zeros(y.shape)
     q, k, v = _heads(y, heads, channels)
     dq, dk, dv = _heads(dy, heads, channels)
-    sources = (q, k) if map == NO_MAP else mapped.unbind(2)
+    q_mapped, k_mapped = (q, k) if map == NO_MAP else mapped.unbind(2)
     others = log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
-    wanted = wanted[0], False, wanted[1]
-    into = dq, dk, dv
-    dlog_decay, _, dweight = scan.gradients(dout, None, out, den, *sources, v, *others, wanted=wanted, into=into)
+    dlog_decay, _, dweight = scan.gradients(
+        dout,
+        None,
+        out,
+        den,
+        q_mapped,
+        k_mapped,
+        v,
+        *others,
+        wanted=(wanted[0], False, wanted[1]),
+        into=(dq, dk, dv),
+    )
     if map != NO_MAP:
         features_backward(dq, q, map, out=dq)
         features_backward(dk, k, map, out=dk)
