@@ -29,16 +29,16 @@ def digits(mixer: str) -> Run:
 
 def mnist(mixer: str) -> Run:
     """MNIST, 28 x 28 pixels in patches of 2 x 2, 196 tokens, small enough for two cores."""
-    size = {"dim": 64, "depth": 3, "heads": 2, "patch_size": 2, "image_size": (28, 28)}
+    size = {"dim": 64, "depth": 3, "heads": 8, "patch_size": 2, "image_size": (28, 28)}
     task = ImageTask("mnist", model=_model(mixer, **size, positions="learned"), smoothing=0.1)
-    return Run(task, Optim(lr=3e-3, warmup=0.1), epochs=2, batch=64, ema=0.995)
+    return Run(task, Optim(lr=4e-3, warmup=0.1), epochs=5, batch=64, ema=0.995)
 
 
 def cifar10(mixer: str) -> Run:
     """CIFAR-10 in patches of 4 x 4, 64 tokens, small enough for two cores."""
-    model = _model(mixer, dim=96, depth=6, heads=3, patch_size=4, image_size=(32, 32))
+    model = _model(mixer, dim=64, depth=4, heads=4, patch_size=4, image_size=(32, 32))
     task = ImageTask("cifar10", model=model, augment=Augment(pad_crop=4, flip=True), smoothing=0.1)
-    return Run(task, Optim(lr=2e-3, warmup=0.1), epochs=10, batch=128, ema=0.995)
+    return Run(task, Optim(lr=3e-3, warmup=0.1), epochs=3, batch=64, ema=0.995)
 
 
 def cifar100(mixer: str) -> Run:

@@ -5,6 +5,7 @@
 #include "diagonal_forward.h"
 #include "features.h"
 #include "state.h"
+#include "stepwise.h"
 
 namespace lion {
 namespace {
@@ -110,6 +111,8 @@ void run(const Problem& p, bool backward, Parallel parallel) {
   bool diagonal = p.log_decay_channels > 1;
   if (one_state)
     OneState<T>(p, backward).run(parallel);
+  else if (Stepwise<T>::fits(p))
+    Stepwise<T>(p, backward).run(parallel);
   else if (diagonal && backward)
     Heads<T, DiagonalBackward<T>>(p).run(parallel);
   else if (diagonal)

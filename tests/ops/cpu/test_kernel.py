@@ -98,15 +98,28 @@ def test_many_chunks(decay, direction, chunk_size):
     assert_same(got, want, 1e-10)
 
 
+@pytest.mark.parametrize("orders", [0, 2])
+@pytest.mark.parametrize("norm", ["sum", "none"])
+@pytest.mark.parametrize("decay", ["fixed diagonal", "diagonal"])
+def test_few_values_to_a_head(decay, norm, orders):
+    """Mamba's heads have one: states go from token to token, on the way back in segments of 128."""
+    kwargs = problem(decay, B=1, T=300, H=3, D=16, V=1, orders=orders, per_order=True)
+    want = output_and_gradients(lion.attention, kwargs, backend="torch", form="full", norm=norm)
+    assert_same(output_and_gradients(lion.attention, kwargs, backend="cpu", norm=norm), want, 1e-10)
+    kwargs = {n: x.float() if x is not None and x.is_floating_point() else x for n, x in kwargs.items()}
+    one, three = (outputs_with(threads, kwargs, norm=norm) for threads in (1, 3))
+    assert all(torch.equal(three[name], x) for name, x in one.items())
+
+
 @pytest.mark.parametrize("T", [197, 1024, 8192])
 @pytest.mark.parametrize("strength", [1e-4, 1e-2, 1.0])
-@pytest.mark.parametrize("kind", DECAYS)
-def test_float32_is_as_exact_as_plain_torch(T, strength, kind):
+@pytest.mark.parametrize(("kind", "V"), [*((kind, 16) for kind in DECAYS), ("diagonal", 1)])
+def test_float32_is_as_exact_as_plain_torch(T, strength, kind, V):
     """At most twice the error of the torch scan, outputs and gradients; float64 is the judge."""
     H = 32 if kind == "fixed" else 8  # a decay per head: of few, the error would be chance
     shape = {"fixed": (H,), "fixed diagonal": (H, 16), "per token": (1, T, H), "diagonal": (1, T, H, 16)}
     q, k = (torch.rand(1, T, H, 16) for _ in range(2))
-    inputs = {"q": q, "k": k, "v": torch.randn(1, T, H, 16)}
+    inputs = {"q": q, "k": k, "v": torch.randn(1, T, H, V)}
     if kind != "none":
         inputs["log_decay"] = -strength * torch.rand(shape[kind])
     exact = output_and_gradients(lion.attention, {n: x.double() for n, x in inputs.items()}, backend="torch")
