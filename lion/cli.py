@@ -13,7 +13,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (_demo, _train, _eval, _predict, _bench, _list, _doctor):
+    for add in (_demo, _train, _eval, _predict, _generate, _bench, _list, _doctor):
         add(commands)
     args, rest = parser.parse_known_args(argv)
     if rest and args.command != "train":  # where they are fields of the run
@@ -155,9 +155,11 @@ def _eval(commands) -> None:
 
 
 def _predict(commands) -> None:
-    parser = commands.add_parser("predict", help="classify images with a finished run")
+    parser = commands.add_parser("predict", help="classify images or texts, or fill a gap, with a finished run")
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
-    parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="files of images; or texts, for a run of `mlm` with [MASK] in them"
+    )
     parser.add_argument("--form", default="auto", help="auto, full, rnn, chunk or scan (auto)")
     parser.add_argument("--best", type=int, default=3, help="so many of the likeliest classes (3)")
 
@@ -168,13 +170,37 @@ def _predict(commands) -> None:
         from lion.train.using import predict
 
         one_of("form", args.form, ("auto", *FORMS))
-        guesses = predict(args.folder, args.images, form=args.form, best=args.best)
+        guesses = predict(args.folder, args.inputs, form=args.form, best=args.best)
         rows = [
-            (path if n == 0 else "", guess.label, f"{guess.probability:.1%}")
-            for path, best in zip(args.images, guesses, strict=True)
+            (given if n == 0 else "", guess.label, f"{guess.probability:.1%}")
+            for given, best in zip(args.inputs, guesses, strict=True)
             for n, guess in enumerate(best)
         ]
-        print(table(("image", "class", "probability"), rows))
+        print(table(("input", "class", "probability"), rows))
+
+    parser.set_defaults(run=run)
+
+
+def _generate(commands) -> None:
+    parser = commands.add_parser("generate", help="go on with a text, by a run of `lion train causal`")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
+    parser.add_argument("--prompt", default="", help="how the text begins")
+    parser.add_argument("--tokens", type=int, default=200, help="how much is added, at most (200)")
+    parser.add_argument("--mode", default="recurrence", help="recurrence, cache or attention: the same tokens")
+    parser.add_argument("--temperature", type=float, default=0.8, help="0: always the likeliest token (0.8)")
+    parser.add_argument("--top-k", type=int, default=50, help="of so many of the likeliest, 0: of all (50)")
+    parser.add_argument("--beams", type=int, default=1, help="beams to search with (1)")
+    parser.add_argument("--seed", type=int, default=0, help="(0)")
+
+    def run(args: argparse.Namespace) -> None:
+        from lion.train.generating import Sampling, generate
+
+        def show(piece: str) -> None:
+            print(piece, end="", flush=True)
+
+        sampling = Sampling(args.temperature, args.top_k, args.beams, args.seed)
+        generate(args.folder, args.prompt, tokens=args.tokens, mode=args.mode, sampling=sampling, show=show)
+        print()
 
     parser.set_defaults(run=run)
 

@@ -28,12 +28,23 @@ def read_json(path: Path) -> Any:
         raise DamagedFile(f"{path} is damaged: it is no JSON ({problem}).") from None
 
 
+def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """In the CPU's memory, each in one piece of its own."""
+    found: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, x in tensors.items():
+        x = x.detach().cpu().contiguous()
+        found[name] = x.clone() if x.untyped_storage().data_ptr() in places else x
+        places.add(x.untyped_storage().data_ptr())
+    return found
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
-        save_file({name: x.detach().cpu().contiguous() for name, x in tensors.items()}, path)
+        save_file(apart(tensors), path)
     except SafetensorError as problem:
         if "No space left" in str(problem):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None

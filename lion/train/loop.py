@@ -113,7 +113,8 @@ class Trainer:
             for batch in self._eval_loader():
                 with self._autocast():
                     sums = summed(sums, self.task.measure(self.model, self._on_device(batch)))
-        return means({name: float(self.accelerator.reduce(x, "sum")) for name, x in sums.items()})
+        totals = {name: float(self.accelerator.reduce(x, "sum")) for name, x in sums.items()}
+        return self.task.concluded(means(totals))
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
@@ -202,7 +203,7 @@ class Trainer:
             raise ValueError("shard is set, but there is one process; start several: torchrun --nproc-per-node 2 ...")
         model.to(self.accelerator.device)
         mesh = init_device_mesh(self.accelerator.device.type, (self.accelerator.num_processes,))
-        for block in getattr(model, "blocks", ()):
+        for block in _blocks(model):
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh, reshard_after_forward=True)  # or its weights stay whole after an evaluation
         return model, self.accelerator.prepare(make_optimizer(model, self.config.optim))
@@ -249,6 +250,7 @@ class Trainer:
             weights = {name: whole(x) for name, x in self.bare.state_dict().items()}
             if self.accelerator.is_main_process:
                 save_model(self.bare, self.folder / "model", weights=weights)
+                self.task.save_beside(self.folder / "model")
         if self.accelerator.is_main_process:
             files.write_json(self.folder / "result.json", {"step": self.steps, **metrics})
 
@@ -283,6 +285,12 @@ class Trainer:
         mine = torch.tensor(float(signals[0] if signals else 0), device=self.accelerator.device)
         gathered = self.accelerator.gather(mine)
         return int(gathered.max())
+
+
+def _blocks(model: nn.Module) -> nn.ModuleList:
+    """Of a model, the list of what it repeats."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=len, default=nn.ModuleList())
 
 
 def saved_run(folder: Path, recipe: str | None = None) -> Run | None:

@@ -18,7 +18,9 @@ def make_optimizer(model: nn.Module, optim: Optim) -> torch.optim.AdamW:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             (others if parameter.dim() <= 1 or name in kept else weights).append(parameter)
-    groups = [{"params": weights, "weight_decay": optim.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    # torch's AdamW multiplies it by the learning rate; decoupled, by what part of its largest that is.
+    weight_decay = optim.weight_decay / optim.lr if optim.decoupled else optim.weight_decay
+    groups = [{"params": weights, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     # Without the groups that are empty: a checkpoint has no names for them.
     groups = [group for group in groups if group["params"]]
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, foreach=True)

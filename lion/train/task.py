@@ -1,6 +1,7 @@
 """What is learned: a model, data, a loss, and how well it does. Images are one task; others come beside them."""
 
 import importlib
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
@@ -8,7 +9,12 @@ from torch import Tensor, nn
 from lion.ops.checks import one_of
 
 Batch = dict[str, Tensor]
-TASKS = {"images": "lion.train.images:ImageTask"}
+TASKS = {
+    "images": "lion.train.images:ImageTask",
+    "mlm": "lion.train.text:MlmTask",
+    "causal": "lion.train.text:CausalTask",
+    "text": "lion.train.text:TextTask",
+}
 
 
 class Examples(Protocol):
@@ -45,6 +51,13 @@ class Task:
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Sums over the batch, and "examples", how many it has."""
         raise NotImplementedError
+
+    def concluded(self, metrics: dict[str, float]) -> dict[str, float]:
+        """What follows from the means of all that was measured."""
+        return metrics
+
+    def save_beside(self, folder: Path) -> None:
+        """Write into the model's folder what else it takes to use it: a tokenizer, for instance."""
 
     def to_predict(self) -> dict[str, Any]:
         """What it takes, beside the model, to make use of it: names of classes and the like."""

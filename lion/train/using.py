@@ -1,6 +1,6 @@
-"""What a finished run is used for: evaluating it again, and classifying images."""
+"""What a finished run is used for: evaluating it again, classifying images and texts, filling gaps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from lion.nn.layers import set_form
 from lion.progress import progress
 from lion.train.config import Run
 from lion.train.loop import CONFIG
-from lion.train.task import means, summed
+from lion.train.task import means, summed, task_kind
 
 
 class Trained(NamedTuple):
@@ -43,7 +43,7 @@ def evaluate(folder: Path, *, form: str = "auto", batch: int = 64) -> dict[str, 
             keys = [(0, i) for i in range(first, min(first + batch, len(examples)))]
             sums = summed(sums, run.task.measure(model, examples.__getitems__(keys)))
             bar.advance(len(keys))
-    return means({name: float(x) for name, x in sums.items()})
+    return run.task.concluded(means({name: float(x) for name, x in sums.items()}))
 
 
 class Guess(NamedTuple):
@@ -51,19 +51,64 @@ class Guess(NamedTuple):
     probability: float
 
 
-def predict(folder: Path, paths: Sequence[Path], *, form: str = "auto", best: int = 3) -> list[list[Guess]]:
-    """The most likely classes of each image, the likeliest first."""
+def predict(folder: Path, inputs: Sequence[str], *, form: str = "auto", best: int = 3) -> list[list[Guess]]:
+    """The most likely classes of each image (a path) or text, the likeliest first; of a model that learned from hidden
+    words, what [MASK] hides."""
+    run, model, known = load_run(folder)
+    kind = task_kind(run.task)
+    if kind not in PREDICTORS:
+        raise ValueError(f"the run in {folder} goes on with a text, it has nothing to choose from: lion generate.")
+    set_form(model, form)
+    guesses = []
+    with torch.no_grad():
+        for one in inputs:
+            chances, names = PREDICTORS[kind](Trained(run, model, known), folder, one)
+            top = chances.topk(min(best, len(chances)))
+            guesses.append([Guess(names(i), p) for p, i in zip(*(x.tolist() for x in top), strict=True)])
+    return guesses
+
+
+# Probabilities, and their names by number.
+Chances = tuple[Tensor, Callable[[int], str]]
+
+
+def _of_image(trained: Trained, folder: Path, path: str) -> Chances:
     from lion.data.images import read_image
 
-    run, model, known = load_run(folder)
-    set_form(model, form)
-    config = run.task.model  # type: ignore[attr-defined]
+    known, config = trained.to_predict, trained.run.task.model  # type: ignore[attr-defined]
     mean, std = (torch.tensor(known[name])[:, None, None] for name in ("mean", "std"))
-    guesses = []
-    for path in paths:
-        image = read_image(path, size=config.image_size, channels=config.in_channels)
-        with torch.no_grad():
-            chances = model(((image - mean) / std)[None]).softmax(-1)[0]
-        top = chances.topk(min(best, len(chances)))
-        guesses.append([Guess(known["classes"][i], p) for p, i in zip(*(x.tolist() for x in top), strict=True)])
-    return guesses
+    image = read_image(Path(path), size=config.image_size, channels=config.in_channels)
+    return trained.model(((image - mean) / std)[None]).softmax(-1)[0], known["classes"].__getitem__
+
+
+def _of_text(trained: Trained, folder: Path, text: str) -> Chances:
+    from lion.data.tokenizers import load_tokenizer
+
+    known = trained.to_predict
+    if not known["classes"]:
+        raise ValueError(f"the run in {folder} predicts numbers, not classes; use transformers' pipelines for those.")
+    if not text.strip():
+        raise ValueError("a text is empty; expected some words.")
+    ids = load_tokenizer(folder / "model").encode([text], specials=True, max_length=known["max_length"])
+    return trained.model(torch.tensor(ids)).logits.softmax(-1)[0], known["classes"].__getitem__
+
+
+def _of_gap(trained: Trained, folder: Path, text: str) -> Chances:
+    from lion.data.tokenizers import load_tokenizer
+
+    tokenizer = load_tokenizer(folder / "model")
+    parts = text.split("[MASK]")
+    if len(parts) != 2 or tokenizer.mask_id is None:
+        raise ValueError(f"the text has {len(parts) - 1} [MASK]; expected one: what it hides is to be found.")
+    before, after = tokenizer.encode(parts)
+    start = [] if tokenizer.cls_id is None else [tokenizer.cls_id]
+    ids = torch.tensor([[*start, *before, tokenizer.mask_id, *after]])
+    chances = trained.model(ids).logits[0, len(start) + len(before)].softmax(-1)
+    return chances, lambda i: tokenizer.decode([i])
+
+
+PREDICTORS: dict[str, Callable[[Trained, Path, str], Chances]] = {
+    "images": _of_image,
+    "text": _of_text,
+    "mlm": _of_gap,
+}

@@ -1,0 +1,201 @@
+"""Documents to learn from: in files, from a hub, or fetched by name; read one after the other, however many."""
+
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from lion.data import FETCHED, lion_data_folder
+from lion.data.tables import ending, place, records, text_blocks, text_lines
+from lion.ops.checks import one_of
+from lion.optional import need
+
+ENDINGS = (".txt", ".jsonl", ".json", ".parquet", ".arrow")
+NAMED = ("english",)
+HUB = "hf://"
+PART = 1 << 20  # characters
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Texts, read anew every time one iterates over them."""
+
+    name: str
+    read: Callable[[], Iterator[str]]
+    key: str  # other documents have another
+    size: int = 0  # bytes, about; 0 if nobody knows
+
+    def __iter__(self) -> Iterator[str]:
+        return self.read()
+
+
+def documents(
+    source: str | Path | Iterable[str | Path], *, column: str = "text", per: str = "file", limit: int | None = None
+) -> Documents:
+    """The documents of a source: "english", which `lion.data.fetch` gets; a set of Hugging Face's hub, as
+    "hf://allenai/c4/en", its training part; or files, as `corpus` takes them. At most `limit`, the first ones."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}; expected at least 1, or None for all.")
+    if isinstance(source, str) and source in NAMED:
+        folder = lion_data_folder() / source / FETCHED[source][0]
+        if not folder.exists():
+            raise FileNotFoundError(
+                f"{source} is not in {folder.parent}; expected {folder.name}: lion.data.fetch({source!r})."
+            )
+        found = corpus(folder, per=per)
+    elif isinstance(source, str) and source.startswith(HUB):
+        found = _hub(source, column)
+    else:
+        found = corpus(source, column=column, per=per)
+    if limit is None:
+        return found
+    return Documents(found.name, lambda: islice(found.read(), limit), json.dumps([found.key, limit]))
+
+
+def as_documents(texts: Iterable[str]) -> Documents:
+    """Texts that are there already."""
+    if isinstance(texts, Documents):
+        return texts
+    if isinstance(texts, str):
+        raise TypeError("documents is a str; expected a list of them, or lion.data.corpora.documents(path).")
+    kept = list(texts)
+    content = hashlib.sha256()
+    for text in kept:
+        content.update(hashlib.sha256(text.encode()).digest())
+    return Documents("texts", lambda: iter(kept), content.hexdigest(), sum(map(len, kept)))
+
+
+# Files.
+
+
+def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", per: str = "file") -> Documents:
+    """The documents of files, of folders, or of what matches patterns such as "books/**/*.txt"; any also as .gz.
+
+    Args:
+        column: the field of .jsonl, .parquet and .arrow files that holds the text.
+        per: what of a .txt file is one document: the "file" (in parts, if it has more than a million characters), a
+            "paragraph", which an empty line ends, or a "line".
+    """
+    one_of("per", per, TXT)
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    found = sorted({path for one in given for path in _files(one)})
+    if not found:
+        raise ValueError("paths is empty; expected a file, a folder or a pattern such as 'books/*.txt'.")
+    known = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in found]
+    return Documents(
+        name=", ".join(map(str, given)),
+        read=lambda: _read_files(found, column, per),
+        key=json.dumps([known, column, per]),
+        size=sum(size for _, size, _ in known),
+    )
+
+
+def _files(given: str | Path) -> list[Path]:
+    path = Path(given).expanduser()
+    if path.is_dir():
+        inside = sorted(x for x in path.rglob("*") if x.is_file() and not x.name.startswith("."))
+        found = [x for x in inside if ending(x) in ENDINGS]
+        if not found:
+            raise ValueError(f"{path} has no texts; expected files that end in {', '.join(ENDINGS)}.")
+        return found
+    found = [path] if path.is_file() else [Path(x) for x in glob.glob(str(path), recursive=True) if os.path.isfile(x)]
+    if not found:
+        raise ValueError(f"{path} matches no file; expected a file, a folder or a pattern such as 'books/*.txt'.")
+    for file in found:
+        if ending(file) not in ENDINGS:
+            raise ValueError(f"{file} ends in {ending(file)!r}; expected one of {', '.join(ENDINGS)}.")
+    return found
+
+
+def _read_files(paths: Sequence[Path], column: str, per: str) -> Iterator[str]:
+    empty = True
+    for path in paths:
+        for text in TXT[per](path) if ending(path) == ".txt" else _read_column(path, column):
+            if text and not text.isspace():
+                empty = False
+                yield text
+    if empty:
+        more = f" and {len(paths) - 1} others" if len(paths) > 1 else ""
+        raise ValueError(f"{paths[0]}{more} had no text in them; expected some.")
+
+
+def _read_whole(path: Path) -> Iterator[str]:
+    held = ""
+    for text in text_blocks(path):
+        held += text
+        while len(held) > PART:
+            # where a paragraph ends, or else a line, or else a word
+            cuts = (held.rfind(mark, PART // 2, PART) + len(mark) for mark in ("\n\n", "\n", " "))
+            cut = next((cut for cut in cuts if cut > PART // 2), PART)
+            yield held[:cut]
+            held = held[cut:]
+    yield held
+
+
+def _read_paragraphs(path: Path) -> Iterator[str]:
+    lines: list[str] = []
+    for line in text_lines(path):
+        if not line.strip() and lines:
+            yield "".join(lines).rstrip("\n")
+            lines = []
+        elif line.strip():
+            lines.append(line)
+    yield "".join(lines).rstrip("\n")
+
+
+def _read_lines(path: Path) -> Iterator[str]:
+    return (line.rstrip("\n") for line in text_lines(path))
+
+
+def _read_column(path: Path, column: str) -> Iterator[str]:
+    for number, fields in records(path):
+        yield _text(place(path, number), fields, column)
+
+
+def _text(at: str, fields: dict[str, Any], column: str) -> str:
+    """Of a document it may be empty."""
+    if column not in fields:
+        there = ", ".join(map(repr, fields))
+        raise ValueError(f"{at} has no {column!r}; its fields are {there}: say which holds the text as column.")
+    text = fields[column]
+    if not isinstance(text, str):
+        raise ValueError(f"{at} has a {type(text).__name__} in {column!r}; expected text.")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as problem:
+            raise ValueError(
+                f"{at} has half a character in {column!r} ({problem}); expected text: repair it."
+            ) from None
+    return text
+
+
+TXT: dict[str, Callable[[Path], Iterator[str]]] = {
+    "file": _read_whole,
+    "paragraph": _read_paragraphs,
+    "line": _read_lines,
+}
+
+
+# A hub.
+
+
+def _hub(source: str, column: str) -> Documents:
+    parts = source.removeprefix(HUB).split("/")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise ValueError(f"source is {source!r}; expected {HUB}owner/name or {HUB}owner/name/configuration.")
+    load = need("datasets", "datasets", "text").load_dataset
+
+    def read() -> Iterator[str]:
+        rows = load("/".join(parts[:2]), *parts[2:], split="train", streaming=True)
+        for number, fields in enumerate(rows, 1):
+            text = _text(f"{source}, row {number}", fields, column)
+            if text and not text.isspace():
+                yield text
+
+    return Documents(source, read, json.dumps([source, column]))

@@ -1,0 +1,223 @@
+"""Encoders of text: BERT's architecture, with any variant of the table in the place of its attention."""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lion.models.vision import KEPT, POSITIONS, Mlp
+from lion.nn.layers import LionAttention
+from lion.nn.variants import VARIANTS
+from lion.ops.checks import one_of
+
+log = logging.getLogger("lion")
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    mixer: str = "lion_s"  # a key of lion.VARIANTS
+    vocab_size: int = 30522
+    dim: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp_dim: int = 3072
+    positions: str = "none"  # or "learned"; where something decays, places are told by that, at any length
+    max_tokens: int = 512  # that there are learned positions for
+    token_types: int = 2  # 0: none
+    dropout: float = 0.1
+    norm_eps: float = 1e-12
+    pad_token: int | None = 0
+    init_std: float = 0.02
+    features: str | None = None  # in place of the variant's own, as the next two
+    decay: str | None = None
+    norm: str | None = None
+    attention_norm: bool | None = None  # a LayerNorm behind attention; None: for lion_lit only, which needs it
+
+    def __post_init__(self):
+        one_of("mixer", self.mixer, VARIANTS)
+        one_of("positions", self.positions, POSITIONS)
+
+    @property
+    def tells_order(self) -> bool:
+        """Whether it makes a difference what order the tokens have."""
+        variant = VARIANTS[self.mixer]
+        return self.positions == "learned" or variant.delta or (self.decay or variant.decay) != "none"
+
+
+class Encoder(nn.Module):
+    """[B, T] tokens -> [B, T, dim]"""
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.depth))
+        # By these names transformers finds them, and puts in a function of its own.
+        self.gradient_checkpointing = False
+        self._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+        if not config.tells_order:
+            log.warning(
+                "%s has no decay, and positions is 'none': the order of the tokens makes no difference to this model. "
+                "With positions='learned' it does.",
+                config.mixer,
+            )
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        *,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        all_states: bool = False,
+    ) -> Tensor | tuple[Tensor, ...]:
+        """The last layer's output; with `all_states` the first layer's input and every layer's output.
+
+        Args:
+            input_ids: [B, T].
+            mask: [B, T], True for real tokens, wherever they are. The others change nothing for them.
+            cu_seqlens: of sequences packed end to end, with B = 1.
+            token_type_ids: [B, T], 0 by default.
+            position_ids: [B, T] or [1, T], where positions are learned. By default the real tokens of each sequence
+                are counted, from 0.
+            inputs_embeds: [B, T, dim], in the place of input_ids and their embeddings.
+        """
+        x = self.embeddings(input_ids, mask, cu_seqlens, token_type_ids, position_ids, inputs_embeds)
+        states = (x,) if all_states else ()
+        for layer in self.layers:
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                x = self._gradient_checkpointing_func(layer, x, mask, cu_seqlens)
+            else:
+                x = layer(x, mask, cu_seqlens)
+            if all_states:
+                states = (*states, x)
+        return states if all_states else x
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        self.gradient_checkpointing = enable
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that are no weights: decays and the like."""
+        return {name for name, _ in self.named_parameters() if any(part in KEPT for part in name.split("."))}
+
+
+class Embeddings(nn.Module):
+    """Of words, of the texts they are in, and of their places if that is learned."""
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.words = nn.Embedding(config.vocab_size, config.dim, padding_idx=config.pad_token)
+        self.types = nn.Embedding(config.token_types, config.dim) if config.token_types else None
+        self.positions = nn.Embedding(config.max_tokens, config.dim) if config.positions == "learned" else None
+        self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+        for embedding in (self.words, self.types, self.positions):
+            if embedding is not None:
+                nn.init.normal_(embedding.weight, std=config.init_std)
+        if config.pad_token is not None:
+            with torch.no_grad():
+                self.words.weight[config.pad_token] = 0
+
+    def forward(
+        self,
+        input_ids: Tensor | None,
+        mask: Tensor | None,
+        cu_seqlens: Tensor | None,
+        token_type_ids: Tensor | None,
+        position_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+    ) -> Tensor:
+        if (input_ids is None) == (inputs_embeds is None):
+            got = "neither input_ids nor inputs_embeds is" if input_ids is None else "input_ids and inputs_embeds are"
+            raise ValueError(f"{got} given; expected one of them.")
+        if input_ids is not None and input_ids.dim() != 2:
+            raise ValueError(f"input_ids has shape {tuple(input_ids.shape)}; expected [B, T].")
+        x = self.words(input_ids) if inputs_embeds is None else inputs_embeds
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:2]):
+            raise ValueError(
+                f"mask has shape {tuple(mask.shape)} and dtype {str(mask.dtype).removeprefix('torch.')}; expected "
+                f"{tuple(x.shape[:2])} = [B, T] and bool, True for real tokens."
+            )
+        if self.types is not None:
+            x = x + (self.types.weight[0] if token_type_ids is None else self.types(token_type_ids))
+        elif token_type_ids is not None:
+            raise ValueError("token_type_ids is given, but token_types is 0; expected none: leave them out.")
+        if self.positions is not None:
+            if position_ids is None:
+                position_ids = self._count(x, mask, cu_seqlens)
+            x = x + self.positions(position_ids)
+        elif position_ids is not None:
+            raise ValueError(
+                "position_ids is given, but positions is 'none'; expected none: leave them out. "
+                "(Packed sequences are told apart by cu_seqlens.)"
+            )
+        return self.dropout(self.norm(x))
+
+    def _count(self, x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+        """[B or 1, T]: for a real token, how many there are before it in its sequence."""
+        assert self.positions is not None
+        length, most = x.shape[1], self.positions.num_embeddings
+        place = torch.arange(length, device=x.device)[None]
+        before = place if mask is None else mask.cumsum(1) - mask.long()
+        if cu_seqlens is not None:
+            sequence = torch.searchsorted(cu_seqlens, place.to(cu_seqlens.dtype), right=True) - 1
+            starts = cu_seqlens.long()[sequence].clamp(max=length - 1)
+            before = before - before.gather(1, starts.expand_as(before))
+            before = before.clamp(min=0)  # so that attention comes to say what is wrong with cu_seqlens
+        if mask is not None:
+            before = before.where(mask, 0)
+        if length > most and (mask is not None or cu_seqlens is not None):
+            length = int(before.max()) + 1  # of the longest sequence; only now, as a GPU is waited for
+        if length > most:
+            raise ValueError(
+                f"there are {length} tokens in a sequence; expected at most {most}, the max_tokens of the learned "
+                "positions: cut the sequence, or take a model with positions='none', which fits any length."
+            )
+        return before
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        with_norm = config.mixer == "lion_lit" if config.attention_norm is None else config.attention_norm
+        self.attention = make_attention(config)
+        self.attention_norm = nn.LayerNorm(config.dim, eps=config.norm_eps) if with_norm else nn.Identity()
+        self.norm1 = nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.mlp = Mlp(config.dim, config.mlp_dim)
+        self.norm2 = nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+        for linear in (self.mlp.fc1, self.mlp.fc2):
+            init_linear(linear, config.init_std)
+
+    def forward(self, x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+        x = self.norm1(x + self.dropout(self.attention_norm(self.attention(x, mask, cu_seqlens))))
+        return self.norm2(x + self.dropout(self.mlp(x)))
+
+
+def make_attention(config: EncoderConfig) -> LionAttention:
+    """A layer that begins as BERT's do, unless the variant has a beginning of its own."""
+    attention = LionAttention(
+        config.dim, config.heads, config.mixer, features=config.features, decay=config.decay, norm=config.norm
+    )
+    if not attention.variant.state_space_init:
+        init_linear(attention.in_proj, config.init_std)
+    init_linear(attention.out_proj, config.init_std)
+    return attention
+
+
+def init_linear(linear: nn.Linear, std: float) -> None:
+    nn.init.normal_(linear.weight, std=std)
+    nn.init.zeros_(linear.bias)
+
+
+ENCODERS: dict[str, EncoderConfig] = {
+    "tiny": EncoderConfig(dim=32, depth=2, heads=2, mlp_dim=64),  # for tests
+    "small": EncoderConfig(dim=256, depth=4, heads=4, mlp_dim=1024),
+    "base": EncoderConfig(),  # 109M parameters
+    "large": EncoderConfig(dim=1024, depth=24, heads=16, mlp_dim=4096),  # 334M
+}

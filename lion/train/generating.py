@@ -1,0 +1,75 @@
+"""Text from a run of `lion train causal`, piece by piece."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lion.data.tokenizers import TextTokenizer, load_tokenizer
+from lion.train.text import CausalTask
+from lion.train.using import load_run
+
+
+class Sampling(NamedTuple):
+    temperature: float = 0.8  # 0: always the likeliest token
+    top_k: int = 50  # of so many of the likeliest; 0: of all
+    beams: int = 1
+    seed: int = 0
+
+
+def generate(
+    folder: Path,
+    prompt: str,
+    *,
+    tokens: int = 200,
+    mode: str = "recurrence",
+    sampling: Sampling | None = None,
+    show: Callable[[str], None] = lambda piece: None,
+) -> str:
+    """What a model makes of a prompt, the prompt included; `show` gets it while it is being made."""
+    run, model, _ = load_run(folder)
+    if not isinstance(run.task, CausalTask):
+        raise ValueError(f"the run in {folder} is no model that goes on with a text; expected one of `train causal`.")
+    if tokens < 1:
+        raise ValueError(f"tokens is {tokens}; expected at least 1.")
+    tokenizer = load_tokenizer(folder / "model")
+    start = tokenizer.encode([prompt])[0] or [tokenizer.eos_id or 0]  # nothing said: as after the end of a text
+    how = sampling or Sampling()
+    model.generation_mode = mode  # type: ignore[assignment]
+    streamer = _Streamer(tokenizer, show)
+    torch.manual_seed(how.seed)
+    choice = {"do_sample": True, "temperature": how.temperature, "top_k": how.top_k} if how.temperature else {}
+    ids = model.generate(  # type: ignore[operator]
+        torch.tensor([start]),
+        attention_mask=torch.ones(1, len(start), dtype=torch.long),
+        max_new_tokens=tokens,
+        num_beams=how.beams,
+        pad_token_id=tokenizer.eos_id,
+        streamer=streamer if how.beams == 1 else None,  # of several, which one it will be is known in the end
+        **(choice or {"do_sample": False}),
+    )
+    text = tokenizer.decode(ids[0].tolist())
+    if how.beams > 1:
+        show(text)
+    return text
+
+
+class _Streamer:
+    """Transformers gives it the prompt, then token by token what follows."""
+
+    def __init__(self, tokenizer: TextTokenizer, show: Callable[[str], None]):
+        self.tokenizer, self.show = tokenizer, show
+        self.ids: list[int] = []
+        self.shown = ""
+
+    def put(self, ids: Tensor) -> None:
+        self.ids += ids.flatten().tolist()
+        text = self.tokenizer.decode(self.ids)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half a letter, which the next token completes
+            self.show(text[len(self.shown) :])
+            self.shown = text
+
+    def end(self) -> None:
+        self.show(self.tokenizer.decode(self.ids)[len(self.shown) :])

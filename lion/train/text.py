@@ -1,0 +1,313 @@
+"""Text as tasks: hidden tokens, next tokens, and what a text is labelled with.
+
+Models are those of `lion.integrations.hf`: what a run leaves in its folder `model` is for transformers to load, too.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lion.data import fetch, lion_data_folder
+from lion.data.corpora import Documents, documents
+from lion.data.text import IGNORED, LabelledTexts, MaskedTokens, NextTokens, PackedTokens
+from lion.data.tokenizers import TextTokenizer, load_tokenizer, train_byte_bpe, train_wordpiece
+from lion.files import replace_folder
+from lion.models.causal import CausalConfig
+from lion.models.encoder import EncoderConfig
+from lion.ops.checks import one_of
+from lion.train.task import Batch, Examples, Task
+
+if TYPE_CHECKING:
+    from lion.data.tables import Labelled
+
+TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_bpe}
+
+
+@dataclass(frozen=True)
+class CorpusTask(Task):
+    """What tasks on plain text have in common."""
+
+    data: str = "english"  # files, patterns apart by spaces; hf://owner/name; or "english", 12 MB of speeches
+    per: str = "file"  # a document is a "file", a "paragraph" or a "line"
+    tokenizer: str = ""  # a folder or file of one, or "bytes"; "": one is made of the data
+    vocab_size: int = 8192  # of that
+    length: int = 128  # tokens of an example
+    holdout: float = 0.05  # of the documents
+
+    unit: ClassVar[str] = "text"
+    trainer: ClassVar[str]
+
+    def text_tokenizer(self) -> TextTokenizer:
+        return tokenizer_of(self.tokenizer, self.trainer, _documents(self.data, self.per), self.vocab_size)
+
+    def packed(self, split: str) -> PackedTokens:
+        source = _documents(self.data, self.per)
+        return PackedTokens(source, self.text_tokenizer(), self.length, split=split, holdout=self.holdout)
+
+    def save_beside(self, folder: Path) -> None:
+        self.text_tokenizer().save(folder)
+
+
+@dataclass(frozen=True)
+class MlmTask(CorpusTask):
+    model: EncoderConfig = field(default_factory=EncoderConfig)
+    mask: float = 0.3  # of the tokens, in training
+    eval_mask: float = 0.15
+
+    trainer: ClassVar[str] = "wordpiece"
+
+    def resolved(self) -> "MlmTask":
+        tokenizer = self.text_tokenizer()
+        return replace(self, model=replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id))
+
+    def make_model(self) -> nn.Module:
+        from lion.integrations.hf import LionConfig, LionForMaskedLM
+
+        return LionForMaskedLM(LionConfig.of(self.model))
+
+    def train_set(self, seed: int) -> Examples:
+        return MaskedTokens(self.packed("train"), self.mask, seed)
+
+    def eval_set(self) -> Examples:
+        return MaskedTokens(self.packed("validation"), self.eval_mask, 0)
+
+    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        sums = self.measure(model, batch)
+        count = sums["examples"].clamp(min=1)
+        return sums["loss"] / count, {"accuracy": sums["accuracy"] / count}
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        labels = batch["labels"][batch["labels"] != IGNORED]
+        logits = model(batch["input_ids"], labels=batch["labels"], sparse_logits=True).logits  # [targets, vocab]
+        return _sums(logits, labels)
+
+
+@dataclass(frozen=True)
+class CausalTask(CorpusTask):
+    model: CausalConfig = field(default_factory=CausalConfig)
+    length: int = 256
+
+    trainer: ClassVar[str] = "bpe"
+
+    def resolved(self) -> "CausalTask":
+        return replace(self, model=replace(self.model, vocab_size=self.text_tokenizer().vocab_size))
+
+    def make_model(self) -> nn.Module:
+        from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
+
+        eos = self.text_tokenizer().eos_id
+        return LionForCausalLM(LionCausalConfig.of(self.model, eos_token_id=eos))
+
+    def train_set(self, seed: int) -> Examples:
+        return NextTokens(self.packed("train"))
+
+    def eval_set(self) -> Examples:
+        return NextTokens(self.packed("validation"))
+
+    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        sums = self.measure(model, batch)
+        return sums["loss"] / sums["examples"], {"accuracy": sums["accuracy"] / sums["examples"]}
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        logits = model(batch["input_ids"], use_cache=False).logits
+        real = batch["labels"] != IGNORED
+        return _sums(logits[real], batch["labels"][real])
+
+
+@dataclass(frozen=True)
+class TextTask(Task):
+    """Classes of texts or of pairs of them, or a number for each."""
+
+    dataset: str = "file"  # a key of TEXT_SETS
+    data: str = ""  # the file, or where the set is if not in the usual place
+    test: str = ""  # a file to evaluate on; "": a tenth of the data
+    text_column: str = ""  # of a file; "": the one with a usual name. Of a pair: two, with a comma
+    label_column: str = ""
+    classes: tuple[str, ...] = ()  # found in the data
+    numbers: bool = False  # labels are numbers, not classes
+    tokenizer: str = ""
+    vocab_size: int = 8192
+    max_length: int = 256
+    start: str = ""  # a run of `mlm`, or its model, to go on from
+    model: EncoderConfig = field(default_factory=EncoderConfig)
+
+    unit: ClassVar[str] = "text"
+
+    def __post_init__(self):
+        one_of("dataset", self.dataset, TEXT_SETS)
+
+    def resolved(self) -> "TextTask":
+        if self.dataset == "file" and not self.data:
+            raise ValueError("there is no data; expected --data FILE, a .csv, .tsv, .jsonl or .parquet of texts.")
+        train = self.texts("train")
+        numbers = train.classes is None
+        found = replace(self, classes=() if numbers else tuple(train.classes or ()), numbers=numbers)
+        tokenizer = found.text_tokenizer()
+        model = replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id)
+        return replace(found, model=replace(_started(self.start, model), vocab_size=tokenizer.vocab_size))
+
+    def texts(self, split: str) -> "Labelled":
+        return TEXT_SETS[self.dataset](self, split)
+
+    def text_tokenizer(self) -> TextTokenizer:
+        if self.start:
+            return load_tokenizer(_model_folder(self.start))
+        texts = [part for text in self.texts("train").texts for part in ([text] if isinstance(text, str) else text)]
+        return tokenizer_of(self.tokenizer, "wordpiece", texts, self.vocab_size)
+
+    def make_model(self) -> nn.Module:
+        from lion.integrations.hf import LionConfig, LionForSequenceClassification
+
+        labels = list(self.classes) or ["value"]
+        names = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+        kind = "regression" if self.numbers else "single_label_classification"
+        config = LionConfig.of(self.model, **names, problem_type=kind)
+        if not self.start:
+            return LionForSequenceClassification(config)
+        return LionForSequenceClassification.from_pretrained(_model_folder(self.start), config=config)
+
+    def train_set(self, seed: int) -> Examples:
+        return self._examples("train")
+
+    def eval_set(self) -> Examples:
+        return self._examples("test")
+
+    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        sums = self.measure(model, batch)
+        shown = {} if self.numbers else {"accuracy": sums["accuracy"] / sums["examples"]}
+        return sums["loss"] / sums["examples"], shown
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        logits = model(batch["input_ids"], batch["mask"], batch.get("token_type_ids")).logits
+        if not self.numbers:
+            return _sums(logits, batch["label"])
+        got, want = logits[:, 0].double(), batch["label"].double()  # moments are subtracted from each other
+        moments = {"x": got, "y": want, "xx": got * got, "yy": want * want, "xy": got * want}
+        sums = {f"of {name}": x.sum() for name, x in moments.items()}
+        return {"loss": (got - want).square().sum(), **sums, "examples": want.new_tensor(len(want))}
+
+    def concluded(self, metrics: dict[str, float]) -> dict[str, float]:
+        if not self.numbers:
+            return metrics
+        x, y, xx, yy, xy = (metrics[f"of {name}"] for name in ("x", "y", "xx", "yy", "xy"))
+        spread = (max(xx - x * x, 0) * max(yy - y * y, 0)) ** 0.5
+        return {"loss": metrics["loss"], "correlation": (xy - x * y) / spread if spread > 0 else 0.0}  # Pearson's
+
+    def to_predict(self) -> dict[str, Any]:
+        return {"classes": list(self.classes), "max_length": self.max_length}
+
+    def save_beside(self, folder: Path) -> None:
+        self.text_tokenizer().save(folder)
+
+    def _examples(self, split: str) -> LabelledTexts:
+        found = self.texts(split)
+        return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length)
+
+
+def _sums(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    logits = logits.float()
+    return {
+        "loss": F.cross_entropy(logits, labels, reduction="sum"),
+        "accuracy": (logits.argmax(-1) == labels).float().sum(),
+        "examples": logits.new_tensor(len(labels)),
+    }
+
+
+@functools.lru_cache(maxsize=8)
+def _documents(data: str, per: str) -> Documents:
+    if data == "english":
+        fetch("english")
+    patterns = data.split()
+    return documents(patterns[0] if len(patterns) == 1 else patterns, per=per)
+
+
+def tokenizer_of(name: str, trainer: str, texts: Documents | Sequence[str], vocab_size: int) -> TextTokenizer:
+    """By name; or trained on the texts, once, and kept beside the other data."""
+    if name:
+        return load_tokenizer(name)
+    from lion.data.corpora import as_documents
+
+    source = as_documents(texts)
+    key = hashlib.sha256(f"{source.key} {trainer} {vocab_size}".encode()).hexdigest()[:32]
+    folder = lion_data_folder() / "tokenizers" / key
+    if not folder.exists():
+        made = TRAINERS[trainer](source, vocab_size)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        replace_folder(folder, made.save)
+    return load_tokenizer(folder)
+
+
+def _model_folder(start: str) -> Path:
+    path = Path(start).expanduser()
+    for folder in (path / "model", path):
+        if (folder / "config.json").exists():
+            return folder
+    raise ValueError(f"start is {start!r}; expected the folder of a run of `lion train mlm`, or of its model.")
+
+
+def _started(start: str, otherwise: EncoderConfig) -> EncoderConfig:
+    if not start:
+        return otherwise
+    from lion.integrations.hf import LionConfig
+
+    return LionConfig.from_pretrained(_model_folder(start)).encoder()
+
+
+def _file(task: TextTask, split: str) -> "Labelled":
+    """The user's own; without one to test on, a tenth of every class is held out."""
+    import numpy as np
+
+    from lion.data import stratified
+    from lion.data.tables import Labelled
+
+    of = functools.partial(_labelled, text_column=task.text_column, label_column=task.label_column)
+    if task.test:
+        found = of(task.data)
+        return found if split == "train" else of(task.test, classes=tuple(found.classes or ()))
+    found = of(task.data)
+    strata = np.zeros(len(found.labels), int) if found.classes is None else np.asarray(found.labels)
+    kept = stratified(strata, 0.1, 0)[split == "test"]
+    return Labelled([found.texts[i] for i in kept], np.asarray(found.labels)[kept], found.classes)
+
+
+@functools.lru_cache(maxsize=4)
+def _labelled(path: str, text_column: str, label_column: str, classes: tuple[str, ...] = ()) -> "Labelled":
+    from lion.data.tables import labelled
+
+    columns = tuple(text_column.split(","))
+    text: Any = None if not text_column else columns if len(columns) == 2 else text_column
+    return labelled(Path(path).expanduser(), text, label_column or None, classes=list(classes) or None)
+
+
+@functools.lru_cache(maxsize=4)
+def _imdb(data: str, split: str) -> "Labelled":
+    from lion.data.tables import imdb
+
+    if not data:
+        fetch("imdb")
+    return imdb(split, data=data or None)
+
+
+@functools.lru_cache(maxsize=4)
+def _glue(name: str, data: str, split: str) -> "Labelled":
+    from lion.data.glue import glue
+
+    return glue(name, data or lion_data_folder() / "glue" / name, "train" if split == "train" else "validation")
+
+
+def _glue_set(name: str) -> "Callable[[TextTask, str], Labelled]":
+    return lambda task, split: _glue(name, task.data, split)
+
+
+GLUE = ("mnli", "qnli", "qqp", "rte", "sst2", "mrpc", "cola", "stsb")
+TEXT_SETS: "dict[str, Callable[[TextTask, str], Labelled]]" = {
+    "file": _file,
+    "imdb": lambda task, split: _imdb(task.data, split),
+    **{name: _glue_set(name) for name in GLUE},
+}

@@ -1,0 +1,228 @@
+"""The encoder of text: sizes, forms, padding, packing, positions, checkpointing."""
+
+import dataclasses
+import logging
+
+import pytest
+import torch
+
+import lion
+from lion.models.encoder import ENCODERS, Encoder, EncoderConfig
+from lion.ops.kernels import CHUNKED, FORMS, KERNELS
+
+WORDS = 50
+SOME = ["softmax", "lion_lit", "lion_d", "lion_s", "lion_s_diag", "mamba2", "xlstm", "deltanet"]  # one of each kind
+
+
+def tiny(**changes) -> Encoder:
+    torch.manual_seed(0)
+    model = Encoder(dataclasses.replace(ENCODERS["tiny"], vocab_size=WORDS, **changes)).double().eval()
+    for parameter in model.embeddings.parameters():
+        torch.nn.init.normal_(parameter)  # so that no token is like another
+    return model
+
+
+def tokens(*shape):
+    return torch.randint(1, WORDS, shape, generator=torch.Generator().manual_seed(1))
+
+
+def gradients(model, *inputs, **options):
+    model.zero_grad()
+    out = model(*inputs, **options)
+    (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def assert_same(got, want):
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("size", "millions"), [("tiny", 1.0), ("small", 11), ("base", 109), ("large", 334)])
+def test_sizes(size, millions):
+    for mixer in ("softmax", "lion_lit", "lion_d", "lion_s"):
+        with torch.device("meta"):
+            model = Encoder(dataclasses.replace(ENCODERS[size], mixer=mixer))
+        assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.01), mixer
+
+
+@pytest.mark.parametrize("mixer", [name for name in lion.VARIANTS if name != "softmax"])
+def test_forms_agree_on_the_whole_model(mixer):
+    model, ids = tiny(mixer=mixer), tokens(2, 23)
+    mask = torch.ones(2, 23, dtype=torch.bool)
+    mask[1, 17:] = False
+    forms = [form for form in FORMS if ("torch", form, "delta" if mixer == "deltanet" else "scalar") in KERNELS]
+    with torch.no_grad():
+        for given in (None, mask):
+            want = lion.set_form(model, "auto")(ids, given)
+            for form in forms:
+                got = lion.set_form(model, form, chunk_size=5 if form in CHUNKED else None)(ids, given)
+                assert_same(got, want)
+
+
+@pytest.mark.parametrize("positions", ["none", "learned"])
+@pytest.mark.parametrize("mixer", lion.VARIANTS)
+def test_padding_and_packing_change_nothing(mixer, positions):
+    """Wherever the padding is, and whatever stands there."""
+    model, ids, types = tiny(mixer=mixer, positions=positions), tokens(3, 12), tokens(3, 12) % 2
+    mask = torch.ones(3, 12, dtype=torch.bool)
+    mask[0, 7:] = mask[1, :4] = mask[2, 5:8] = False
+    with torch.no_grad():
+        alone = [model(ids[i : i + 1, mask[i]], token_type_ids=types[i : i + 1, mask[i]])[0] for i in range(3)]
+        padded = model(ids, mask, token_type_ids=types)
+        for i in range(3):
+            assert_same(padded[i, mask[i]], alone[i])
+        packed = ids[mask][None]
+        borders = torch.tensor([0, 7, 15, 24])
+        together = model(packed, cu_seqlens=borders, token_type_ids=types[mask][None])
+        assert_same(together[0], torch.cat(alone))
+        assert_same(model(packed, cu_seqlens=borders.int(), token_type_ids=types[mask][None]), together)
+
+
+def test_packing_with_padding_in_it():
+    model, ids = tiny(positions="learned"), tokens(1, 12)
+    mask = torch.ones(1, 12, dtype=torch.bool)
+    mask[0, [0, 4, 5, 11]] = False
+    together = model(ids, mask, torch.tensor([0, 5, 12]))
+    for part in (slice(0, 5), slice(5, 12)):
+        assert_same(together[:, part][mask[:, part]], model(ids[:, part][mask[:, part]][None])[0])
+
+
+@pytest.mark.parametrize("mixer", lion.VARIANTS)
+def test_every_parameter_gets_a_gradient(mixer):
+    found = gradients(tiny(mixer=mixer, positions="learned").train(), tokens(2, 9))
+    for name, gradient in found.items():
+        assert gradient is not None, name
+        assert gradient.isfinite().all(), name
+        assert (gradient != 0).any(), name
+
+
+@pytest.mark.parametrize("mixer", SOME)
+def test_checkpointing_changes_nothing(mixer):
+    model, ids = tiny(mixer=mixer, dropout=0.1).train(), tokens(2, 9)
+    found = []
+    for enable in (False, True):
+        model.set_grad_checkpointing(enable)
+        torch.manual_seed(1)
+        found.append(gradients(model, ids))
+    assert_same(found[1], found[0])
+
+
+def test_all_states():
+    model, ids = tiny(depth=3), tokens(2, 9)
+    states = model(ids, all_states=True)
+    assert len(states) == 4
+    assert_same(states[0], model.embeddings(ids, *[None] * 5))
+    for before, layer, after in zip(states, model.layers, states[1:], strict=False):
+        assert_same(layer(before, None, None), after)
+    assert_same(states[-1], model(ids))
+
+
+def test_embeddings_in_place_of_tokens():
+    model, ids = tiny(positions="learned"), tokens(2, 9)
+    assert_same(model(inputs_embeds=model.embeddings.words(ids)), model(ids))
+    assert_same(model(ids, token_type_ids=torch.zeros_like(ids)), model(ids))
+    assert_same(model(ids, position_ids=torch.arange(9)[None]), model(ids))
+    assert not torch.allclose(model(ids, token_type_ids=torch.ones_like(ids)), model(ids))
+    assert not torch.allclose(model(ids, position_ids=torch.arange(1, 10)[None]), model(ids))
+
+
+def test_any_length_without_positions():
+    assert tiny(max_tokens=8)(tokens(1, 700)).shape == (1, 700, 32)
+
+
+def test_learned_positions_end_somewhere():
+    model, message = tiny(positions="learned", max_tokens=8), "there are 9 tokens in a sequence; expected at most 8"
+    assert model(tokens(1, 8)).shape == (1, 8, 32)
+    with pytest.raises(ValueError, match=f"{message}, the max_tokens .* cut the sequence, or take a model with posit"):
+        model(tokens(1, 9))
+    mask = torch.ones(1, 12, dtype=torch.bool)
+    with pytest.raises(ValueError, match=message):
+        model(tokens(1, 12), mask.scatter(1, torch.tensor([[0, 2, 9]]), False))
+    with pytest.raises(ValueError, match=message):
+        model(tokens(1, 12), cu_seqlens=torch.tensor([0, 3, 12]))
+    # More tokens than that, but not in one sequence.
+    assert model(tokens(1, 12), mask.scatter(1, torch.tensor([[0, 2, 9, 11]]), False)).isfinite().all()
+    assert model(tokens(1, 12), cu_seqlens=torch.tensor([0, 4, 12])).isfinite().all()
+
+
+@pytest.mark.parametrize("mixer", ["softmax", "lion_lit", "lion_s", "deltanet"])
+def test_order_makes_a_difference_or_is_warned_of(mixer, caplog):
+    ids, shuffled = tokens(1, 9), torch.randperm(9, generator=torch.Generator().manual_seed(0))
+    with caplog.at_level(logging.WARNING, "lion"):
+        model = tiny(mixer=mixer)
+    same = torch.allclose(model(ids)[:, shuffled], model(ids[:, shuffled]))
+    assert same == (mixer in ("softmax", "lion_lit"))
+    assert (f"{mixer} has no decay, and positions is 'none'" in caplog.text) == same
+    learned = tiny(mixer=mixer, positions="learned")
+    assert not torch.allclose(learned(ids)[:, shuffled], learned(ids[:, shuffled]))
+
+
+def test_choices():
+    lit = tiny(mixer="lion_lit", features="elu", decay="fixed_diagonal", norm="none", token_types=0)
+    assert lit.embeddings.types is None
+    for layer in lit.layers:
+        chosen = layer.attention.variant
+        assert (chosen.features, chosen.decay, chosen.norm) == ("elu", "fixed_diagonal", "none")
+        assert isinstance(layer.attention_norm, torch.nn.LayerNorm)
+    assert lit.no_weight_decay() == {f"layers.{i}.attention.decay.logit" for i in range(2)}
+    for mixer, given, want in (("lion_s", None, False), ("lion_s", True, True), ("lion_lit", False, False)):
+        [layer, _] = tiny(mixer=mixer, attention_norm=given).layers
+        assert isinstance(layer.attention_norm, torch.nn.LayerNorm) == want
+
+
+@pytest.mark.parametrize("mixer", lion.VARIANTS)
+def test_weights_begin_as_berts(mixer):
+    torch.manual_seed(0)
+    config = EncoderConfig(mixer=mixer, vocab_size=100, dim=64, depth=1, heads=2, mlp_dim=128, positions="learned")
+    model = Encoder(config)
+    own = {"attention.in_proj"} if lion.VARIANTS[mixer].state_space_init else set()
+    [layer] = model.layers
+    for name in {"attention.in_proj", "attention.out_proj", "mlp.fc1", "mlp.fc2"} - own:
+        linear = layer.get_submodule(name)
+        assert linear.weight.std().item() == pytest.approx(0.02, rel=0.1), name
+        assert not linear.bias.any(), name
+    for embedding in (model.embeddings.words, model.embeddings.positions):
+        assert embedding.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert not model.embeddings.words.weight[0].any()
+    fresh = lion.LionAttention(64, 2, mixer)
+    for name, parameter in fresh.decay.named_parameters():
+        if not name.startswith("up."):  # which is random
+            torch.testing.assert_close(layer.attention.decay.get_parameter(name), parameter, msg=name)
+
+
+IDS = tokens(1, 4)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "message"),
+    [
+        ({"input_ids": None}, {}, "neither input_ids nor inputs_embeds is given; expected one of them"),
+        ({"inputs_embeds": torch.randn(1, 4, 32)}, {}, "input_ids and inputs_embeds are given; expected one of them"),
+        ({"input_ids": IDS[0]}, {}, r"input_ids has shape \(4,\); expected \[B, T\]"),
+        (
+            {"mask": torch.ones(1, 4)},
+            {},
+            r"mask has shape \(1, 4\) and dtype float32; expected \(1, 4\) = ",
+        ),
+        (
+            {"mask": IDS.T > 0},
+            {},
+            r"mask has shape \(4, 1\) and dtype bool; expected \(1, 4\) = \[B, T\] and bool",
+        ),
+        ({"position_ids": IDS}, {}, "position_ids is given, but positions is 'none'; expected none: leave them out"),
+        ({"token_type_ids": IDS}, {"token_types": 0}, "token_type_ids is given, but token_types is 0; expected none"),
+        ({"cu_seqlens": torch.tensor([1, 4])}, {}, "cu_seqlens runs from 1 to 4; expected 0"),
+        (
+            {"cu_seqlens": torch.tensor([1, 4])},
+            {"positions": "learned"},
+            "cu_seqlens runs from 1 to 4; expected 0",
+        ),
+        ({"input_ids": IDS.expand(2, 4), "cu_seqlens": torch.tensor([0, 4])}, {}, "has batch size 2; expected 1"),
+        ({}, {"mixer": "lion"}, "mixer is 'lion'; expected one of"),
+        ({}, {"positions": "sines"}, "positions is 'sines'; expected one of"),
+        ({}, {"mixer": "softmax", "decay": "fixed"}, "variant is 'softmax', which has no decay to choose"),
+    ],
+)
+def test_errors(inputs, options, message):
+    with pytest.raises(ValueError, match=message):
+        tiny(**options)(**{"input_ids": IDS, **inputs})
