@@ -241,6 +241,33 @@ def _bench(commands) -> None:
     layer.set_defaults(run=_bench_layer)
 
     _add_bench_vision(what)
+    _add_bench_text(what)
+
+
+def _add_bench_text(what) -> None:
+    text = what.add_parser("text", help="encoders of text, training and inference, beside transformers' BERT")
+    text.add_argument("--sizes", nargs="+", default=["base"], metavar="SIZE", help="small, base, large (base)")
+    text.add_argument("--lengths", nargs="+", type=int, metavar="T", help="tokens of a sequence (128 to 16384)")
+    text.add_argument("--models", nargs="+", metavar="NAME", help="variants (lion_lit lion_d lion_s)")
+    text.add_argument("--rounds", type=int, default=3, help="the best of so many rounds (3)")
+    text.add_argument("--no-training", action="store_true", help="leave out training")
+    text.add_argument("--no-inference", action="store_true", help="leave out inference")
+    text.add_argument("--json", type=Path, default=Path("runs/bench/text.json"), help="where to write the numbers")
+
+    def run(args: argparse.Namespace) -> None:
+        from lion.bench import text
+
+        text.run(
+            sizes=args.sizes,
+            lengths=args.lengths or text.LENGTHS,
+            models=args.models or text.USUAL,
+            rounds=args.rounds,
+            training=not args.no_training,
+            inference=not args.no_inference,
+            json_path=args.json,
+        )
+
+    text.set_defaults(run=run)
 
 
 def _add_bench_vision(what) -> None:

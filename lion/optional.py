@@ -26,4 +26,4 @@ def need_transformers() -> None:
         except Exception as problem:
             log.info("torchvision does not load, and is left out: %s", problem)
             sys.modules["torchvision"] = None  # type: ignore[assignment]
-    need("transformers", "transformers", "text")
+    need("transformers", "transformers", "hf")

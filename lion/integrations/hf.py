@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from lion.models.encoder import Encoder, EncoderConfig, make_attention
 from lion.nn.layers import LionAttention, set_form
@@ -179,27 +178,12 @@ def _is_filled(x: nn.Module | Tensor) -> bool:
     return getattr(x, "_is_hf_initialized", False)
 
 
-class OneDevice(TorchFunctionMode):
-    """Where all else is made on the meta device, by `from_pretrained`, transformers has torch.linspace make its tensors
-    on the CPU. Decays are made of both, and need them on one."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is LINSPACE:
-            kwargs["device"] = torch.get_default_device()
-        return func(*args, **kwargs)
-
-
-LINSPACE = torch.linspace  # before anybody puts something else there
-
-
 class LionModel(LionPreTrainedModel):
     """The encoder; with `add_pooling_layer` as BERT has it, a summary of every sequence by its first token too."""
 
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True):
         super().__init__(config)
-        with OneDevice():
-            self.encoder = Encoder(config.encoder())
+        self.encoder = Encoder(config.encoder())
         set_form(self.encoder, config.form)
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
         self.post_init()

@@ -10,7 +10,6 @@ of the tokens so far. The tokens that it finds are the same:
 """
 
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -235,11 +234,6 @@ class LionForCausalLM(PreTrainedModel, GenerationMixin):
             generation_config.use_cache = False
         if generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = LionCache(self.generation_mode)
-
-    @classmethod
-    def get_init_context(cls, *args: Any, **kwargs: Any) -> list[Any]:
-        # While it makes a model to load, transformers has torch.linspace alone make tensors that are not "meta".
-        return [*super().get_init_context(*args, **kwargs), patch.object(torch, "linspace", torch.linspace)]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -45,15 +45,20 @@ def heads_axis(log_decay: Tensor) -> int:
     return -1 if log_decay.dim() in (1, 3) else -2
 
 
+def evenly(first: float, last: float, count: int) -> Tensor:
+    """torch.linspace, which transformers makes its own of while it loads a model."""
+    return first + (last - first) / max(count - 1, 1) * torch.arange(count)
+
+
 def spread(first: float, last: float, *size: int) -> Tensor:
     """Numbers from the first head's to the last's, the same for the channels of a head."""
-    heads = torch.linspace(first, last, size[0])
+    heads = evenly(first, last, size[0])
     return heads.reshape(-1, *[1] * (len(size) - 1)).expand(size).clone()
 
 
 def hippo_log_rates(heads: int, channels: int) -> Tensor:
     """Logs of the rates n + 1 of HIPPO's diagonal, at steps from 0.001 to 0.1."""
-    steps = torch.logspace(-3, -1, heads)
+    steps = 10 ** evenly(-3, -1, heads)
     return (steps[:, None] * torch.arange(1, channels + 1)).log()
 
 
@@ -137,7 +142,7 @@ class LowRank(Decay):
             # From slow to fast channels, as RWKV begins.
             nn.init.uniform_(self.up.weight, -1e-2, 1e-2)
             with torch.no_grad():
-                self.up.bias.copy_(torch.linspace(-6, 1, channels).repeat(heads))
+                self.up.bias.copy_(evenly(-6, 1, channels).repeat(heads))
 
     def forward(self, x: Tensor) -> Gates:
         y = x.tanh() if self.double_exponential else x
@@ -169,9 +174,9 @@ class StateSpace(Decay):
         super().__init__()
         self.columns = heads
         self.diagonal = diagonal
-        rates = torch.arange(1, channels + 1).expand(heads, -1) if diagonal else torch.linspace(1, 16, heads)
+        rates = torch.arange(1, channels + 1).expand(heads, -1) if diagonal else evenly(1, 16, heads)
         self.log_rate = nn.Parameter(rates.float().log())
-        steps = torch.logspace(-3, -1, heads)
+        steps = 10 ** evenly(-3, -1, heads)
         self.bias = nn.Parameter(steps.expm1().log())  # softplus of it is the step
 
     def forward(self, x: Tensor) -> Gates:

@@ -1,0 +1,50 @@
+"""`lion bench text`, at the smallest size."""
+
+import json
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from lion.bench import text
+from lion.cli import main
+
+
+def test_the_command(tmp_path, capsys):
+    where = tmp_path / "deep" / "text.json"
+    arguments = ["--sizes", "tiny", "--lengths", "16", "64", "--rounds", "1", "--json", str(where)]
+    assert main(["bench", "text", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "of BERT's time" in out
+    results = json.loads(where.read_text())["results"]
+    assert len(results) == 2 * 2 * 4  # passes, lengths, models
+    assert all(x["seconds"] > 0 and x["peak_bytes"] >= 0 for x in results)
+    assert {x["batch"] for x in results if x["length"] == 16} == {64}
+
+
+def test_the_models_are_of_one_size():
+    bert, ours = (text.make_model(name, "tiny", 64).parameters() for name in ("BERT", "softmax"))
+    assert sum(p.numel() for p in bert) == sum(p.numel() for p in ours)
+
+
+def test_what_takes_too_long_is_left_out():
+    """BERT's time grows with the square of the length, the others' does not."""
+    before = {"size": "tiny", "training": False, "length": 64, "batch": 1, "seconds": 50.0, "peak_bytes": 1}
+    known = [{**before, "name": name, "left_out": None} for name in ("BERT", "lion_s")]
+    case = text.Case("tiny", 256, False)
+    assert text._too_much("BERT", case._replace(length=2048), known) == "expected to take too long"
+    assert text._too_much("lion_s", case._replace(length=128), [{**known[1], "batch": 8}]) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sizes", "huge"], "expected one of 'tiny', 'small'"),
+        (["--models", "lion_x"], "expected one of 'softmax', 'lion_lit'"),
+        (["--rounds", "0"], "expected lengths and rounds of 1 or more"),
+        (["--no-training", "--no-inference"], "and training or inference"),
+    ],
+)
+def test_what_is_refused(arguments, message, capsys):
+    assert main(["bench", "text", *arguments]) == 1
+    assert message in capsys.readouterr().err
