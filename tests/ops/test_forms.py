@@ -30,9 +30,13 @@ def compare(kwargs, chunk_size=None, **options):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("decay", DECAYS)
 def test_all_options_together(decay, norm, direction):
-    """All 32 combinations of the other options, with chunks much shorter than the sequence."""
+    """Half of the 32 combinations of the other options, in turn: any four of them in every combination. With chunks much
+    shorter than the sequence."""
     flags = (False, True)
+    turn = list(NORMS).index(norm) + list(DIRECTIONS).index(direction)
     for gain, self_weight, mask, packed, orders in itertools.product(flags, flags, flags, flags, (0, 2)):
+        if (gain + self_weight + mask + packed + orders // 2 + turn) % 2:
+            continue
         kwargs = problem(decay, gain=gain, self_weight=self_weight, mask=mask, packed=packed, orders=orders)
         compare(kwargs, chunk_size=4, norm=norm, direction=direction)
 

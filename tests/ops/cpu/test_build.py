@@ -28,7 +28,7 @@ from tests.ops.problems import assert_same, output_and_gradients, problem
 print(library.loaded().instruction_set)
 torch.manual_seed(0)
 flags = (False, True)
-sizes = [(1, 1, 1, 1), (9, 3, 1, 5), (70, 17, 9, None), (150, 16, 16, None), (33, 5, 16, 7), (40, 64, 33, 16)]
+sizes = [(1, 1, 1, 1), (9, 3, 1, 5), (50, 17, 9, None), (90, 16, 16, None), (33, 5, 16, 7), (40, 64, 33, 16)]
 for (T, D, V, chunk), decay, gain in itertools.product(sizes, ("none", "per token", "diagonal"), flags):
     if gain and decay == "diagonal":
         continue

@@ -111,8 +111,7 @@ def test_few_values_to_a_head(decay, norm, orders):
     assert all(torch.equal(three[name], x) for name, x in one.items())
 
 
-@pytest.mark.parametrize("T", [197, 1024, 8192])
-@pytest.mark.parametrize("strength", [1e-4, 1e-2, 1.0])
+@pytest.mark.parametrize(("T", "strength"), [(197, 1.0), (1024, 1e-2), (1024, 1.0), (8192, 1e-4), (8192, 1e-2)])
 @pytest.mark.parametrize(("kind", "V"), [*((kind, 16) for kind in DECAYS), ("diagonal", 1)])
 def test_float32_is_as_exact_as_plain_torch(T, strength, kind, V):
     """At most twice the error of the torch scan, outputs and gradients; float64 is the judge."""
