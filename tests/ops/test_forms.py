@@ -30,7 +30,7 @@ def compare(kwargs, chunk_size=None, **options):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("decay", DECAYS)
 def test_all_options_together(decay, norm, direction):
-    """Half of the 32 combinations of the other options, in turn: any four of them in every combination. With chunks much
+    """Half of the 32 combinations of the other options, in turn: any four of them in every combination. Chunks are much
     shorter than the sequence."""
     flags = (False, True)
     turn = list(NORMS).index(norm) + list(DIRECTIONS).index(direction)
