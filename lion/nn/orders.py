@@ -41,7 +41,7 @@ ORDERS: dict[str, Callable[[int, int], np.ndarray]] = {
 def grid_orders(names: Sequence[str], height: int, width: int, *, prefix: int = 0) -> Tensor:
     """[N, prefix + height x width]: tokens that are no part of the grid, as a class token, come first."""
     paths = _paths.__wrapped__ if torch.compiler.is_compiling() else _paths  # a compiler does not look into the cache
-    return torch.from_numpy(paths(tuple(names), height, width, prefix))
+    return torch.from_numpy(paths(tuple(names), height, width, prefix)).clone()  # what is kept is nobody's to change
 
 
 @functools.lru_cache(maxsize=256)
