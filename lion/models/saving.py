@@ -118,7 +118,7 @@ def _quietly() -> Iterator[None]:
 
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
     home = importlib.import_module(HUGGING_FACE[plain["model_type"]])
-    name = next(iter(plain.get("architectures") or []), None)
+    name = next(iter(plain.get("architectures") or []), "model without a name")
     if name not in home.__all__:
         raise ValueError(f"{folder / CONFIG} is of a {name}; expected one of {', '.join(home.__all__)}.")
     from safetensors import SafetensorError
