@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lion.models.mixers import make_layer
+from lion.models.positions import count
 from lion.models.vision import KEPT
-from lion.nn.layers import LionAttention, Tokens
+from lion.nn.extending import extend
 from lion.nn.variants import VARIANTS
-from lion.nn.walks import token_before
-from lion.ops.call import accumulation_dtype
 from lion.ops.checks import one_of
 from lion.ops.streaming import State
 
@@ -178,40 +178,16 @@ class CausalModel(nn.Module):
                 f"{(B, T)} = [B, T] and bool: True marks a real token."
             )
         if self.positions is not None:
-            x = x + self.positions(self._count(x, mask, states))
+            before = None if states is None else states.tokens
+            x = x + self.positions(count(x, self.config.max_tokens, mask, before=before))
         return self.drop(x)
-
-    def _count(self, x: Tensor, mask: Tensor | None, states: States | None) -> Tensor:
-        """[B or 1, T]: for a real token, how many there are before it."""
-        longest = x.shape[1]
-        before = torch.arange(longest, device=x.device)[None] if mask is None else mask.cumsum(1) - mask.long()
-        if states is not None:
-            before = before + states.tokens[:, None]
-        if mask is not None:
-            before = torch.where(mask, before, 0)
-        if mask is not None or states is not None:
-            longest = int(before.max()) + 1
-        if longest > self.config.max_tokens:
-            raise ValueError(
-                f"a sequence has {longest} tokens; expected at most max_tokens = {self.config.max_tokens}, which "
-                "positions were learned for: with positions='none' there is no limit."
-            )
-        return before
 
 
 class Block(nn.Module):
     def __init__(self, config: CausalConfig):
         super().__init__()
         self.norm1 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.attn = LionAttention(
-            config.dim,
-            config.heads,
-            config.mixer,
-            features=config.features,
-            decay=config.decay,
-            norm=config.norm,
-            direction="forward",
-        )
+        self.attn = make_layer(config, direction="forward")
         self.drop = nn.Dropout(config.dropout)
         self.norm2 = nn.LayerNorm(config.dim, eps=config.norm_eps)
         self.mlp = Mlp(config.dim, round(config.dim * config.mlp_ratio), config.dropout)
@@ -247,143 +223,3 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.drop(self.fc2(self.act(self.fc1(x))))
-
-
-def extend(
-    layer: LionAttention, x: Tensor, mask: Tensor | None, state: State | None, memory: str
-) -> tuple[Tensor, State]:
-    """A causal layer's outputs of the tokens x [B, T, dim] that follow those of the state, and the state after them."""
-    if layer.variant.norm == "unmasked":
-        raise ValueError("norm is 'unmasked'; expected 'sum', 'max' or 'none': it needs the whole sequence.")
-    if state is None:
-        y = layer._tokens(layer.in_proj(x))
-        out = layer._finish(layer._mix(y, mask, None, None), y.gate, y.values)
-        past = _left_behind(y, _delta_values(layer, y, mask), mask)
-        return out, past if layer.variant.softmax or memory == "cache" else _folded(past)
-    outs = []
-    for t in range(x.shape[1]):
-        real = None if mask is None else mask[:, t]
-        if "k" in state:
-            out, state = _cached_step(layer, x[:, t], real, state)
-        else:
-            out, after = layer.step(x[:, t], state)
-            state = after if real is None else {name: _where(real, after[name], state[name]) for name in after}
-        outs.append(out if real is None else _where(real, out, torch.zeros_like(out)))
-    return torch.stack(outs, 1), state
-
-
-# What the tokens leave behind for those after them, [B, T, H or 1, .] each: "k" and "v"; "log_decay" of arriving at
-# them, which those before them pay; and "log_gain". Masked ones leave nothing, and cost nothing.
-
-
-def _left_behind(y: Tokens, v: Tensor, mask: Tensor | None) -> State:
-    B, T = y.k.shape[:2]
-    wide = accumulation_dtype(y.k)
-    k = y.k if y.beta is None else y.k.to(wide) * y.beta[..., None]
-    gain = k.new_zeros(B, T, 1, 1, dtype=wide) if y.log_gain is None else y.log_gain[..., None]
-    cost = _costs(y)
-    if mask is not None:
-        real = mask[:, :, None, None]
-        k, v, cost = (torch.where(real, x, 0) for x in (k, v, cost))
-        gain = torch.where(real, gain, -torch.inf)
-    return {"k": k, "v": v, "log_decay": cost, "log_gain": gain}
-
-
-def _costs(y: Tokens) -> Tensor:
-    """Log decays of arriving, [B, T, H or 1, D or 1]."""
-    B, T = y.k.shape[:2]
-    cost = y.log_decay
-    if cost is None:
-        return y.k.new_zeros(B, T, 1, 1, dtype=accumulation_dtype(y.k))
-    return (cost[..., None] if cost.dim() in (1, 3) else cost).expand(B, T, -1, -1)
-
-
-def _delta_values(layer: LionAttention, y: Tokens, mask: Tensor | None) -> Tensor:
-    """The values that are written: with the delta rule, without what the state holds under the key.
-
-    Each token asks for the next one, with that one's key; what it finds has only to arrive there.
-    """
-    if y.beta is None:
-        return y.v
-    B, T = y.k.shape[:2]
-    path = torch.arange(T, device=y.k.device)
-    following, _ = token_before(path, True, mask, None, B)
-    before, exists = token_before(path, False, mask, None, B)
-    found = layer._mix(y._replace(q=_take(y.k, following)), mask, None, None)
-    found = torch.where(exists[..., None, None], _take(found, before), 0)
-    return y.v - (found * _costs(y).exp()).to(y.v.dtype)
-
-
-def _folded(past: State) -> State:
-    """The state of `lion.attention_step` after these tokens."""
-    k, v = past["k"], past["v"]
-    wide = accumulation_dtype(k)
-    exponent = past["log_gain"] + _later_costs(past["log_decay"])
-    largest = exponent.amax(1)  # [B, H or 1, D or 1]
-    k = k.to(wide) * (exponent - _finite(largest)[:, None]).exp()
-    with torch.autocast(k.device.type, enabled=False):
-        state = k.permute(0, 2, 3, 1) @ v.to(wide).transpose(1, 2)  # [B, H, D, V]
-    scale = largest.expand(-1, k.shape[2], -1).contiguous()
-    return {"state": state, "sum": k.sum(1), "log_scale": scale}
-
-
-def _cached_step(layer: LionAttention, x: Tensor, real: Tensor | None, past: State) -> tuple[Tensor, State]:
-    """`LionAttention.step` with all tokens in place of their sum, as far as they are real: x [B, dim], real [B]."""
-    y = layer._tokens(layer.in_proj(x[:, None]))
-    q, v = y.q[:, 0], y.v
-    if y.beta is not None:
-        found, _, top = _read(y.k[:, 0], past, _costs(y))
-        v = v - (found * top.exp())[:, None].to(v.dtype)
-    new = _left_behind(y, v, None if real is None else real[:, None])
-    past = {name: torch.cat([past[name], new[name]], 1) for name in past}
-    if layer.variant.softmax:
-        k, v = past["k"].transpose(1, 2), past["v"].transpose(1, 2)
-        sees = ~past["log_gain"].isneginf().permute(0, 2, 3, 1)  # [B, 1, 1, T]
-        out = F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=sees)[:, :, 0]
-        return layer._finish(out[:, None], y.gate, y.values)[:, 0], past
-    seen = past
-    if layer.variant.decay_between:  # nobody pays for arriving at the reader
-        seen = past | {"log_decay": torch.cat([past["log_decay"][:, :-1], torch.zeros_like(new["log_decay"])], 1)}
-    num, den, top = _read(q, seen)
-    weight = layer._self_weight()
-    if weight is not None:
-        own = (q * (weight - 1) * new["k"][:, 0] * (new["log_gain"][:, 0] - top).exp()).sum(-1, keepdim=True)
-        num, den = num + own * y.v[:, 0], den + own
-    if layer.variant.norm == "sum":
-        out = num / den
-    elif layer.variant.norm == "max":
-        out = num / torch.maximum(den.abs(), (-top).exp())
-    else:
-        out = num * top.exp()
-    return layer._finish(out.to(y.v.dtype)[:, None], y.gate, y.values)[:, 0], past
-
-
-def _read(q: Tensor, past: State, arriving: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-    """What q [B, H, D] reads: values [B, H, V] and weights [B, H, 1], times exp(-top), and top [B, H, 1]."""
-    wide = accumulation_dtype(q)
-    exponent = past["log_gain"] + _later_costs(past["log_decay"]) + arriving
-    top = _finite(exponent.amax((1, 3), keepdim=True))  # [B, 1, H or 1, 1]
-    k = past["k"].to(wide) * (exponent - top).exp()
-    weights = (q[:, None].to(wide) * k).sum(-1, keepdim=True)  # [B, T, H, 1]
-    return (weights * past["v"].to(wide)).sum(1), weights.sum(1), top[:, 0]
-
-
-def _later_costs(cost: Tensor) -> Tensor:
-    """Of the tokens after each, added up; never a difference of sums, in which decays would be lost."""
-    after = torch.cat([cost[:, 1:], torch.zeros_like(cost[:, :1])], 1)
-    return after.flip(1).cumsum(1).flip(1)
-
-
-def _finite(exponent: Tensor) -> Tensor:
-    """Where nothing is left, any scale will do."""
-    return torch.where(exponent.isneginf(), 0, exponent)
-
-
-def _take(x: Tensor, tokens: Tensor) -> Tensor:
-    """Of x [B, T, H, .] these tokens, [B, T]."""
-    return x.gather(1, tokens[..., None, None].expand(-1, -1, *x.shape[2:]))
-
-
-def _where(real: Tensor, x: Tensor, other: Tensor) -> Tensor:
-    """By sequence: real [B], x and other [B, ...]"""
-    return torch.where(real.reshape(-1, *[1] * (x.dim() - 1)), x, other)

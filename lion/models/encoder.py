@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lion.models.mixers import make_layer
+from lion.models.positions import count
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
@@ -149,7 +151,7 @@ class Embeddings(nn.Module):
             raise ValueError("token_type_ids is given, but token_types is 0; expected none: leave them out.")
         if self.positions is not None:
             if position_ids is None:
-                position_ids = self._count(x, mask, cu_seqlens)
+                position_ids = count(x, self.positions.num_embeddings, mask, cu_seqlens)
             x = x + self.positions(position_ids)
         elif position_ids is not None:
             raise ValueError(
@@ -157,28 +159,6 @@ class Embeddings(nn.Module):
                 "(Packed sequences are told apart by cu_seqlens.)"
             )
         return self.dropout(self.norm(x))
-
-    def _count(self, x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-        """[B or 1, T]: for a real token, how many there are before it in its sequence."""
-        assert self.positions is not None
-        length, most = x.shape[1], self.positions.num_embeddings
-        place = torch.arange(length, device=x.device)[None]
-        before = place if mask is None else mask.cumsum(1) - mask.long()
-        if cu_seqlens is not None:
-            sequence = torch.searchsorted(cu_seqlens, place.to(cu_seqlens.dtype), right=True) - 1
-            starts = cu_seqlens.long()[sequence].clamp(max=length - 1)
-            before = before - before.gather(1, starts.expand_as(before))
-            before = before.clamp(min=0)  # so that attention comes to say what is wrong with cu_seqlens
-        if mask is not None:
-            before = before.where(mask, 0)
-        if length > most and (mask is not None or cu_seqlens is not None):
-            length = int(before.max()) + 1  # of the longest sequence; only now, as a GPU is waited for
-        if length > most:
-            raise ValueError(
-                f"there are {length} tokens in a sequence; expected at most {most}, the max_tokens of the learned "
-                "positions: cut the sequence, or take a model with positions='none', which fits any length."
-            )
-        return before
 
 
 class EncoderLayer(nn.Module):
@@ -201,9 +181,7 @@ class EncoderLayer(nn.Module):
 
 def make_attention(config: EncoderConfig) -> LionAttention:
     """A layer that begins as BERT's do, unless the variant has a beginning of its own."""
-    attention = LionAttention(
-        config.dim, config.heads, config.mixer, features=config.features, decay=config.decay, norm=config.norm
-    )
+    attention = make_layer(config)
     if not attention.variant.state_space_init:
         init_linear(attention.in_proj, config.init_std)
     init_linear(attention.out_proj, config.init_std)
@@ -218,6 +196,7 @@ def init_linear(linear: nn.Linear, std: float) -> None:
 ENCODERS: dict[str, EncoderConfig] = {
     "tiny": EncoderConfig(dim=32, depth=2, heads=2, mlp_dim=64),  # for tests
     "small": EncoderConfig(dim=256, depth=4, heads=4, mlp_dim=1024),
+    "minilm": EncoderConfig(dim=384, depth=6, heads=12, mlp_dim=1536),  # 23M, half of them embeddings
     "base": EncoderConfig(),  # 109M parameters
     "large": EncoderConfig(dim=1024, depth=24, heads=16, mlp_dim=4096),  # 334M
 }

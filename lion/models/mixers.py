@@ -1,7 +1,7 @@
 """What mixes the tokens of a block: the variants of lion.nn, and baselines that are built differently."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
@@ -21,6 +21,27 @@ def make_mixer(config: "VisionConfig", direction: str) -> nn.Module:
     one_of("mixer", config.mixer, (*VARIANTS, *MIXERS))
     if config.mixer in MIXERS:
         return MIXERS[config.mixer](config.dim, direction)
+    return make_layer(config, double_diagonal=config.double_diagonal, direction=direction, orders=config.orders or None)
+
+
+class WithMixer(Protocol):
+    """What all configs have that say which variant a model's layers are."""
+
+    @property
+    def dim(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def mixer(self) -> str: ...
+    @property
+    def features(self) -> str | None: ...
+    @property
+    def decay(self) -> str | None: ...
+    @property
+    def norm(self) -> str | None: ...
+
+
+def make_layer(config: WithMixer, **options: Any) -> LionAttention:
     return LionAttention(
         config.dim,
         config.heads,
@@ -28,7 +49,5 @@ def make_mixer(config: "VisionConfig", direction: str) -> nn.Module:
         features=config.features,
         decay=config.decay,
         norm=config.norm,
-        double_diagonal=config.double_diagonal,
-        direction=direction,
-        orders=config.orders or None,
+        **options,
     )

@@ -244,7 +244,7 @@ def test_what_enters_each_block():
 
 def test_learned_positions_end():
     model, ids = small(positions="learned", max_tokens=6), tokens(2, 7)
-    message = "a sequence has 7 tokens; expected at most max_tokens = 6, which positions were learned for"
+    message = "there are 7 tokens in a sequence; expected at most 6, the max_tokens of the learned positions"
     with pytest.raises(ValueError, match=message):
         model(ids)
     mask = torch.ones(2, 7, dtype=torch.bool)

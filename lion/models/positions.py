@@ -1,0 +1,43 @@
+"""Places of tokens, for models that learn an embedding of each."""
+
+import torch
+from torch import Tensor
+
+
+def count(
+    x: Tensor,
+    most: int,
+    mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    *,
+    before: Tensor | None = None,
+) -> Tensor:
+    """[B or 1, T]: for a real token of x [B, T, dim], how many there are before it in its sequence.
+
+    Args:
+        most: tokens that a sequence may have.
+        mask: [B, T], True for real tokens.
+        cu_seqlens: of sequences packed end to end, with B = 1.
+        before: [B], tokens that each sequence has had already.
+    """
+    length = x.shape[1]
+    place = torch.arange(length, device=x.device)[None]
+    found = place if mask is None else mask.cumsum(1) - mask.long()
+    if cu_seqlens is not None:
+        sequence = torch.searchsorted(cu_seqlens, place.to(cu_seqlens.dtype), right=True) - 1
+        starts = cu_seqlens.long()[sequence].clamp(max=length - 1)
+        found = found - found.gather(1, starts.expand_as(found))
+        found = found.clamp(min=0)  # so that attention comes to say what is wrong with cu_seqlens
+    if before is not None:
+        found = found + before[:, None]
+    if mask is not None:
+        found = found.where(mask, 0)
+    told_by_shape = mask is None and cu_seqlens is None
+    if before is not None or (length > most and not told_by_shape):
+        length = int(found.max()) + 1  # of the longest sequence; only now, as a GPU is waited for
+    if length > most:
+        raise ValueError(
+            f"there are {length} tokens in a sequence; expected at most {most}, the max_tokens of the learned "
+            "positions: cut the sequence, or take a model with positions='none', which fits any length."
+        )
+    return found
