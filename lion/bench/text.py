@@ -1,5 +1,6 @@
 """`lion bench text`: encoders of text beside transformers' own BERT with softmax attention, training and inference."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 import lion
 from lion.bench.memory import peak_memory
 from lion.bench.op import available_memory, cpu_model
+from lion.bench.pictures import Panel, draw_lines, picture_beside
 from lion.bench.saving import save
 from lion.bench.timing import interleaved
 from lion.bench.vision import per_second
@@ -149,7 +151,7 @@ def run(
     inference: bool = True,
     json_path: Path | None = None,
 ) -> list[dict]:
-    """Measure, print a table, write the JSON."""
+    """Measure, print a table, write the JSON and draw a picture of inference beside it."""
     for size in sizes:
         one_of("sizes", size, ENCODERS)
     for name in models:
@@ -172,16 +174,22 @@ def run(
         for case in cases:
             bar.describe(f"{case.size}, {case.length} tokens, {'training' if case.training else 'inference'}")
             records += measure(case, what, records, rounds, bar.advance)
-    setting = {
+    setting = current_setting()
+    print(report(records, setting))
+    save(json_path, {"setting": setting, "results": records})
+    if inference:
+        picture_beside(json_path, functools.partial(draw, records))
+    return records
+
+
+def current_setting() -> dict:
+    return {
         "dtype": "float32",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "lion": lion.__version__,
         "machine": f"{cpu_model()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
     }
-    print(report(records, setting))
-    save(json_path, {"setting": setting, "results": records})
-    return records
 
 
 def report(records: Sequence[dict], setting: dict) -> str:
@@ -206,3 +214,19 @@ def report(records: Sequence[dict], setting: dict) -> str:
     reasons = dict.fromkeys(x["left_out"] for x in records if x["left_out"])
     notes += [f"-: left out, {reason}" for reason in reasons]
     return "\n".join([words, "", table(header, rows), "", *notes])
+
+
+def draw(records: Sequence[dict], path: Path) -> None:
+    """Inference: peak memory and time of a sequence against its length, a row of panels for every size."""
+    found = [x for x in records if not x["training"]]
+    rows = []
+    for size in dict.fromkeys(x["size"] for x in found):
+        panels = []
+        for key, factor, label in (("peak_bytes", 2**-20, "peak memory, MiB"), ("seconds", 1, "seconds")):
+            lines: dict[str, list[tuple[float, float]]] = {}
+            for x in found:
+                if x["size"] == size and x[key]:
+                    lines.setdefault(x["name"], []).append((x["length"], x[key] * factor / x["batch"]))
+            panels.append(Panel(f"{size}, inference", "tokens", f"{label} per sequence", lines))
+        rows.append(panels)
+    draw_lines(rows, path)

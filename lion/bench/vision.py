@@ -1,6 +1,6 @@
 """`lion bench vision`: whole image classifiers, training and inference, beside the same one with softmax."""
 
-import importlib.util
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import lion
 from lion.bench.memory import peak_memory
 from lion.bench.op import available_memory, cpu_model
+from lion.bench.pictures import picture_beside
 from lion.bench.saving import save
 from lion.bench.timing import interleaved
 from lion.models import registry
@@ -244,13 +245,7 @@ def run(
     }
     print(report(records, setting))
     save(json_path, {"setting": setting, "results": records})
-    if json_path is not None:
-        if importlib.util.find_spec("matplotlib"):
-            picture = json_path.with_suffix(".png")
-            draw(records, picture)
-            print(f"picture saved to {picture}")
-        else:
-            print("no picture: matplotlib is not installed (pip install 'lion-attention[cli]')")
+    picture_beside(json_path, functools.partial(draw, records))
     return records
 
 
@@ -358,6 +353,5 @@ def draw(records: Sequence[dict], path: Path) -> None:
             axis.grid(alpha=0.3)
     handles = {label: h for axis in axes.flat for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)

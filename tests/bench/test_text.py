@@ -11,6 +11,7 @@ from lion.cli import main
 
 
 def test_the_command(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
     where = tmp_path / "deep" / "text.json"
     arguments = ["--sizes", "tiny", "--lengths", "16", "64", "--rounds", "1", "--json", str(where)]
     assert main(["bench", "text", *arguments]) == 0
@@ -20,6 +21,22 @@ def test_the_command(tmp_path, capsys):
     assert len(results) == 2 * 2 * 4  # passes, lengths, models
     assert all(x["seconds"] > 0 and x["peak_bytes"] >= 0 for x in results)
     assert {x["batch"] for x in results if x["length"] == 16} == {64}
+    assert where.with_suffix(".png").stat().st_size > 1000
+
+
+def test_the_picture_is_of_inference(monkeypatch, tmp_path):
+    known = {"size": "tiny", "name": "lion_s", "seconds": 2.0, "peak_bytes": 2**20}
+    records = [
+        {**known, "training": True, "length": 16, "batch": 1},
+        {**known, "training": False, "length": 16, "batch": 4},
+        {**known, "training": False, "length": 64, "batch": 1, "seconds": None, "peak_bytes": None},
+    ]
+    drawn = []
+    monkeypatch.setattr(text, "draw_lines", lambda rows, path: drawn.extend(rows))
+    text.draw(records, tmp_path / "text.png")
+    ((memory, time),) = drawn
+    assert memory.lines == {"lion_s": [(16, 0.25)]}  # of one sequence
+    assert time.lines == {"lion_s": [(16, 0.5)]}
 
 
 def test_the_models_are_of_one_size():

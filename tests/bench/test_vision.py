@@ -1,6 +1,7 @@
 """A run in miniature."""
 
 import gc
+import importlib.util
 import json
 from dataclasses import replace
 
@@ -134,7 +135,7 @@ def test_refused(text):
 
 
 def test_without_matplotlib(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(vision.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     vision.run(
         sizes=("tiny",), pixels=(16,), models=("lion_d",), rounds=1, training=False, json_path=tmp_path / "a.json"
     )

@@ -1,0 +1,170 @@
+"""`lion bench lengths`: a masked language model on texts of many times the length that it was trained with."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lion.bench.pictures import Panel, draw_lines, picture_beside
+from lion.bench.saving import save
+from lion.bench.text import current_setting
+from lion.progress import progress
+from lion.text import table
+from lion.train.task import means, summed
+from lion.train.text import MlmTask
+from lion.train.using import load_run
+
+TIMES = (1, 2, 4, 8, 16, 32)
+TOKENS = 65_536  # of held-out text, at every length
+BATCH_TOKENS = 8192
+
+
+class Part(NamedTuple):
+    """Of a run, what is measured at one length."""
+
+    times: int
+    length: int
+    texts: int
+    left_out: str  # why it is not
+
+    @property
+    def batch(self) -> int:
+        return max(1, BATCH_TOKENS // self.length)
+
+
+def plan(task: MlmTask, times: Sequence[int], tokens: int | None = None) -> list[Part]:
+    """The same text at every length, or nearly so: from the beginning of the held-out split, cut into blocks."""
+    packed = task.packed("validation")
+    starts = len(packed.start)  # tokens of a block that are not of the text
+    strides = {n: n * task.length - starts for n in sorted(set(times))}
+    longest = max(strides.values()) + starts
+    if tokens is not None and tokens < longest:
+        raise ValueError(f"tokens is {tokens:,}; expected at least {longest:,}, for one text of the greatest length.")
+    there = packed.token_count
+    fitting = [stride for stride in strides.values() if stride <= there]
+    used = min(tokens or max(TOKENS, longest), there)
+    used -= used % max(fitting, default=1)
+    parts = []
+    for n, stride in strides.items():
+        length, limit = stride + starts, task.model.max_tokens
+        reason = ""
+        if task.model.positions == "learned" and length > limit:
+            reason = f"it has learned positions for {limit:,} tokens only"
+        elif stride not in fitting:
+            reason = f"the held-out text has {there:,} tokens only"
+        parts.append(Part(n, length, 0 if reason else used // stride, reason))
+    return parts
+
+
+def measure(
+    model: nn.Module, task: MlmTask, part: Part, advance: Callable[[int], object] = lambda texts: None
+) -> dict[str, float]:
+    """Loss and accuracy of the hidden tokens, and how many there are."""
+    task = replace(task, length=part.length)
+    examples = task.eval_set()
+    sums: dict[str, Tensor] = {}
+    with torch.no_grad():
+        for first in range(0, part.texts, part.batch):
+            keys = [(0, i) for i in range(first, min(first + part.batch, part.texts))]
+            sums = summed(sums, task.measure(model, examples.__getitems__(keys)))
+            advance(len(keys) * part.length)
+    return {**{name: float(x) for name, x in means(sums).items()}, "targets": float(sums["examples"])}
+
+
+def run(
+    folders: Sequence[Path],
+    *,
+    times: Sequence[int] = TIMES,
+    tokens: int | None = None,
+    json_path: Path | None = None,
+) -> list[dict]:
+    """Measure, print a table, write the JSON and draw a picture beside it. None: 65,536 tokens, or one text."""
+    if not folders:
+        raise ValueError("there is no run; expected folders of finished runs of `lion train mlm`.")
+    if not times or min(times) < 1:
+        raise ValueError(f"times is {list(times)}; expected multiples of the training length, as in 1 2 4.")
+    tasks = {folder: _task(folder) for folder in dict.fromkeys(folders)}
+    plans = {folder: plan(task, times, tokens) for folder, task in tasks.items()}
+    records: list[dict] = []
+    every = sum(part.texts * part.length for parts in plans.values() for part in parts)
+    with progress(total=every, unit="token") as bar:
+        for folder, task in tasks.items():
+            model = load_run(folder).model
+            for part in plans[folder]:
+                bar.describe(f"{folder}, {part.length:,} tokens")
+                found = {} if part.left_out else measure(model, task, part, bar.advance)
+                records.append(_record(folder, task, part, found))
+    setting = current_setting()
+    print(report(records, setting))
+    save(json_path, {"setting": setting, "results": records})
+    picture_beside(json_path, functools.partial(draw, records))
+    return records
+
+
+def _task(folder: Path) -> MlmTask:
+    task = load_run(folder).run.task
+    if not isinstance(task, MlmTask):
+        raise ValueError(f"the run in {folder} has no hidden tokens to find; expected one of `lion train mlm`.")
+    return task.using(folder / "model")
+
+
+def _record(folder: Path, task: MlmTask, part: Part, found: dict[str, float]) -> dict:
+    return {
+        "run": str(folder),
+        "mixer": task.model.mixer,
+        "data": task.data,
+        "mask": task.eval_mask,
+        "trained_length": task.length,
+        "untrained_positions": not part.left_out and task.model.positions == "learned" and part.times > 1,
+        "times": part.times,
+        "length": part.length,
+        "texts": part.texts,
+        "targets": int(found["targets"]) if found else None,
+        "accuracy": found.get("accuracy"),
+        "loss": found.get("loss"),
+        "left_out": part.left_out or None,
+    }
+
+
+def report(records: Sequence[dict], setting: dict) -> str:
+    rows, last = [], None
+    for x in records:
+        place = (x["run"], x["mixer"])
+        cells = ("-", "-", "-", "-")
+        if x["accuracy"] is not None:
+            spread = math.sqrt(x["accuracy"] * (1 - x["accuracy"]) / x["targets"])
+            cells = (f"{x['targets']:,}", f"{x['accuracy']:.2%}", f"{spread:.2%}", f"{x['loss']:.4f}")
+        sizes = (f"{x['times']}x", f"{x['length']:,}", x["texts"] or "-")
+        rows.append([*(place if place != last else ("", "")), *sizes, *cells])
+        last = place
+    header = ("run", "model", "of training", "tokens", "texts", "hidden", "accuracy", "+-", "loss")
+    rates = sorted({f"{x['mask']:.0%}" for x in records})
+    notes = [
+        f"accuracy: of hidden tokens ({' or '.join(rates)}) of held-out text, the same text at every length; "
+        "+-: its standard error",
+        "at 1x: also what becomes of longer texts that are cut into pieces of the training length",
+    ]
+    untrained = {x["run"]: x["trained_length"] for x in records if x["untrained_positions"]}
+    notes += [f"{name}: positions beyond {length:,} were never trained" for name, length in untrained.items()]
+    reasons = dict.fromkeys((x["run"], x["left_out"]) for x in records if x["left_out"])
+    notes += [f"-: {name}: {reason}" for name, reason in reasons]
+    return "\n".join([f"{setting['dtype']}, {setting['threads']} threads", "", table(header, rows), "", *notes])
+
+
+def draw(records: Sequence[dict], path: Path) -> None:
+    """Accuracy against length."""
+    runs = {x["run"]: x["mixer"] for x in records}
+    unique = len({Path(name).name for name in runs}) == len(runs)
+    labels = {name: f"{mixer}, {Path(name).name if unique else name}" for name, mixer in runs.items()}
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for x in records:
+        if x["accuracy"] is not None:
+            lines.setdefault(labels[x["run"]], []).append((x["length"], 100 * x["accuracy"]))
+    marks = sorted({x["trained_length"] for x in records})
+    panel = Panel("hidden tokens (dotted: as trained)", "tokens of a text", "accuracy, %", lines, False, marks)
+    draw_lines([[panel]], path)

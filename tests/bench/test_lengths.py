@@ -1,0 +1,134 @@
+"""`lion bench lengths`, on two models that have hardly learned anything."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("transformers")
+
+from lion import recipes
+from lion.bench import lengths
+from lion.cli import main
+from lion.train import text
+from lion.train.loop import train
+from lion.train.using import evaluate, load_run
+
+LENGTH = 16
+HELD_OUT = 16 * LENGTH  # tokens, at least
+
+
+@pytest.fixture(autouse=True, scope="module")
+def data(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LION_DATA", str(tmp_path_factory.mktemp("data")))
+        text._documents.cache_clear()
+        yield
+    text._documents.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    generator = random.Random(0)
+    words = ["the", "a", "film", "actor", "scene", "was", "very", "great", "dull"]
+    for n in range(30):
+        (folder / f"{n}.txt").write_text(" ".join(generator.choices(words, k=60)) + ".")
+    found = {}
+    for mixer in ("lion_s", "softmax"):
+        run = recipes.recipe(f"mlm.{mixer}")
+        model = replace(run.task.model, dim=16, depth=1, heads=2, mlp_dim=32, max_tokens=2 * LENGTH)
+        task = replace(run.task, data=str(folder / "*.txt"), length=LENGTH, holdout=0.3, vocab_size=200, model=model)
+        found[mixer] = folder / mixer
+        train(replace(run, task=task, steps=2, epochs=0, batch=4, eval_every=2, workers=0), found[mixer])
+    return found
+
+
+def test_the_command(runs, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    where = tmp_path / "deep" / "lengths.json"
+    folders = [str(folder) for folder in runs.values()]
+    arguments = ["--times", "4", "1", "2", "--tokens", str(HELD_OUT), "--json", str(where)]
+    assert main(["bench", "lengths", *folders, *arguments]) == 0
+    out = capsys.readouterr().out
+    results = {(x["mixer"], x["times"]): x for x in json.loads(where.read_text())["results"]}
+    assert list(results) == [(mixer, n) for mixer in runs for n in (1, 2, 4)]
+    for (mixer, n), x in results.items():
+        assert x["length"] == n * LENGTH
+        if (mixer, n) == ("softmax", 4):
+            assert (x["accuracy"], x["texts"]) == (None, 0)
+            assert x["left_out"] == "it has learned positions for 32 tokens only"
+        else:
+            assert 0 <= x["accuracy"] <= 1
+            assert x["loss"] > 0
+            assert HELD_OUT * 0.9 <= x["texts"] * x["length"] <= HELD_OUT * 1.1
+    assert f"-: {runs['softmax']}: it has learned positions for 32 tokens only" in out
+    assert f"{runs['softmax']}: positions beyond 16 were never trained" in out
+    assert where.with_suffix(".png").stat().st_size > 1000
+
+
+def test_at_the_training_length_it_is_the_evaluation(runs):
+    (record,) = lengths.run([runs["lion_s"]], times=(1,), tokens=10**9)
+    metrics = evaluate(runs["lion_s"])
+    assert record["accuracy"] == pytest.approx(metrics["accuracy"], rel=1e-6)
+    assert record["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
+
+
+def test_longer_than_all_that_is_held_out(runs, capsys):
+    records = lengths.run([runs["lion_s"]], times=(1, 1024))
+    assert records[0]["accuracy"] is not None
+    assert records[1]["accuracy"] is None
+    assert "the held-out text has" in records[1]["left_out"]
+    assert records[1]["left_out"] in capsys.readouterr().out
+
+
+def test_all_lengths_have_the_same_text(runs):
+    task = load_run(runs["lion_s"]).run.task
+    parts = lengths.plan(task, (1, 2, 4, 8))
+    covered = [part.texts * (part.length - 1) for part in parts]  # without [CLS]
+    assert max(covered) - min(covered) < LENGTH
+    assert max(covered) <= task.packed("validation").token_count
+
+
+def test_runs_of_one_name_are_two_lines(monkeypatch, tmp_path):
+    known = {"mixer": "lion_s", "length": 16, "trained_length": 16, "accuracy": 0.5}
+    drawn = []
+    monkeypatch.setattr(lengths, "draw_lines", lambda rows, path: drawn.append(rows[0][0].lines))
+    lengths.draw([{**known, "run": "a/mlm"}, {**known, "run": "b/mlm"}], tmp_path / "a.png")
+    lengths.draw([{**known, "run": "a/mlm"}, {**known, "run": "a/other"}], tmp_path / "a.png")
+    assert [list(lines) for lines in drawn] == [["lion_s, a/mlm", "lion_s, b/mlm"], ["lion_s, mlm", "lion_s, other"]]
+
+
+def test_batches_have_about_as_many_tokens():
+    sizes = [lengths.Part(1, length, 1, "").batch * length for length in (128, 1024, 4096, 8192)]
+    assert sizes == [lengths.BATCH_TOKENS] * 4
+    assert lengths.Part(1, 10**6, 1, "").batch == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tokens", "20"], "tokens is 20; expected at least 512, for one text of the greatest length"),
+        (["--times", "0"], "times is [0]; expected multiples of the training length"),
+    ],
+)
+def test_what_is_refused(arguments, message, runs, capsys):
+    assert main(["bench", "lengths", str(runs["lion_s"]), *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_no_such_run(runs, tmp_path, capsys):
+    assert main(["bench", "lengths", str(tmp_path / "nothing")]) == 1
+    assert "there is no run in" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="there is no run; expected folders"):
+        lengths.run([])
+
+
+def test_a_run_of_another_kind(runs, monkeypatch):
+    trained = load_run(runs["lion_s"])
+    other = trained._replace(run=replace(trained.run, task=text.CausalTask()))
+    monkeypatch.setattr(lengths, "load_run", lambda folder: other)
+    with pytest.raises(ValueError, match="has no hidden tokens to find; expected one of `lion train mlm`"):
+        lengths.run([runs["lion_s"]])
