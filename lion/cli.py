@@ -2,10 +2,12 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from lion.bench.command import add_bench
 from lion.optional import need
 
 
@@ -13,10 +15,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (_demo, _train, _eval, _predict, _generate, _bench, _list, _doctor):
+    for add in (_demo, _train, _distill, _eval, _predict, _generate, add_bench, _list, _doctor):
         add(commands)
     args, rest = parser.parse_known_args(argv)
-    if rest and args.command != "train":  # where they are fields of the run
+    if rest and args.command not in ("train", "distill"):  # where they are fields of the run
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     args.fields = rest
     if args.version:
@@ -30,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], None] = args.run
     try:
         run(args)
+    except BrokenPipeError:  # whoever reads has seen enough, as `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (ValueError, ImportError, OSError) as problem:
         print(f"lion {args.command}: {problem}", file=sys.stderr)
         return 1
@@ -82,6 +87,28 @@ def _train(commands) -> None:
     )
     parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="digits.lion_s, images, ... (--list shows all)")
     parser.add_argument("--list", action="store_true", help="list the recipes and stop")
+    _add_run_options(parser)
+
+
+def _distill(commands) -> None:
+    parser = commands.add_parser(
+        "distill",
+        help="replace the attention of a trained BERT, and teach the model what the BERT says",
+        description="`lion train` by the recipe distill.text: its fields can be set, as --mixer lion_d "
+        "--data 'corpus/*.txt' --teacher FOLDER.",
+    )
+    parser.add_argument("what", choices=("text",))
+    _add_run_options(parser)
+    parser.set_defaults(list=False)
+
+    def run(args: argparse.Namespace) -> None:
+        args.recipe = f"distill.{args.what}"
+        _run_training(args)
+
+    parser.set_defaults(run=run)
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="print the run as JSON and stop")
     parser.add_argument("--out", type=Path, help="folder of the run (runs/RECIPE)")
     parser.add_argument("--resume", action="store_true", help="go on where the run in that folder stopped")
@@ -140,7 +167,8 @@ def _eval(commands) -> None:
     parser = commands.add_parser("eval", help="evaluate a finished run, in any form")
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     parser.add_argument("--form", default="auto", help="auto, full, rnn, chunk or scan: never what, only how (auto)")
-    parser.add_argument("--batch", type=int, default=64, help="images at once (64)")
+    parser.add_argument("--batch", type=int, default=64, help="examples at once (64)")
+    parser.add_argument("--test", default="", metavar="FILE", help="texts: evaluate on this; mnli: or on 'mismatched'")
 
     def run(args: argparse.Namespace) -> None:
         from lion.ops.checks import one_of
@@ -148,7 +176,7 @@ def _eval(commands) -> None:
         from lion.train.using import evaluate
 
         one_of("form", args.form, ("auto", *FORMS))
-        metrics = evaluate(args.folder, form=args.form, batch=args.batch)
+        metrics = evaluate(args.folder, form=args.form, batch=args.batch, test=args.test)
         print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()))
 
     parser.set_defaults(run=run)
@@ -203,159 +231,6 @@ def _generate(commands) -> None:
         print()
 
     parser.set_defaults(run=run)
-
-
-def _bench(commands) -> None:
-    parser = commands.add_parser("bench", help="measure speed and memory")
-    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    op = what.add_parser("op", help="the forms of the operator beside torch's softmax attention")
-    op.add_argument("--shapes", nargs="+", metavar="B,H,T,D", help="sizes to measure (a few of common use)")
-    op.add_argument("--forms", nargs="+", metavar="FORM", help="forms to measure (all)")
-    op.add_argument("--backend", default="auto", help="backend to measure (auto)")
-    op.add_argument("--dtype", default="float32", help="float32, float64, bfloat16 or float16")
-    op.add_argument("--decay", default="per-token", help="none, fixed, per-token or diagonal")
-    op.add_argument("--threads", type=int, help="torch's number of threads (as it is)")
-    op.add_argument("--rounds", type=int, default=5, help="the best of so many rounds (5)")
-    op.add_argument("--device", default="cpu", help="cpu, cuda, ... (cpu)")
-    op.add_argument(
-        "--no-softmax", action="store_true", help="leave out the softmax attention (slow on long sequences)"
-    )
-    op.add_argument(
-        "--variants",
-        action="store_true",
-        help="the kinds of operator behind the variants instead (--shapes, --rounds, --threads)",
-    )
-    op.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
-    op.add_argument("--json", type=Path, default=Path("runs/bench/op.json"), help="where to write the numbers")
-    op.set_defaults(run=_bench_op)
-    kernel = what.add_parser("kernel", help="the compiled kernels: threads, length, kinds of decay, cost of a call")
-    kernel.add_argument("--rounds", type=int, default=7, help="the best of so many rounds (7)")
-    kernel.add_argument("--json", type=Path, default=Path("runs/bench/kernel.json"), help="where to write the numbers")
-    kernel.set_defaults(run=_bench_kernel)
-    layer = what.add_parser("layer", help="whole layers of the paper's variants, training, beside softmax")
-    for name, default in {"batch": 8, "tokens": 197, "dim": 384, "heads": 6}.items():
-        layer.add_argument(f"--{name}", type=int, default=default, help=f"({default})")
-    layer.add_argument("--all", action="store_true", help="every variant")
-    layer.add_argument("--rounds", type=int, default=30, help="the best of so many rounds (30)")
-    layer.add_argument("--json", type=Path, default=Path("runs/bench/layer.json"), help="where to write the numbers")
-    layer.set_defaults(run=_bench_layer)
-
-    _add_bench_vision(what)
-    _add_bench_text(what)
-
-
-def _add_bench_text(what) -> None:
-    text = what.add_parser("text", help="encoders of text, training and inference, beside transformers' BERT")
-    text.add_argument("--sizes", nargs="+", default=["base"], metavar="SIZE", help="small, base, large (base)")
-    text.add_argument("--lengths", nargs="+", type=int, metavar="T", help="tokens of a sequence (128 to 16384)")
-    text.add_argument("--models", nargs="+", metavar="NAME", help="variants (lion_lit lion_d lion_s)")
-    text.add_argument("--rounds", type=int, default=3, help="the best of so many rounds (3)")
-    text.add_argument("--no-training", action="store_true", help="leave out training")
-    text.add_argument("--no-inference", action="store_true", help="leave out inference")
-    text.add_argument("--json", type=Path, default=Path("runs/bench/text.json"), help="where to write the numbers")
-
-    def run(args: argparse.Namespace) -> None:
-        from lion.bench import text
-
-        text.run(
-            sizes=args.sizes,
-            lengths=args.lengths or text.LENGTHS,
-            models=args.models or text.USUAL,
-            rounds=args.rounds,
-            training=not args.no_training,
-            inference=not args.no_inference,
-            json_path=args.json,
-        )
-
-    text.set_defaults(run=run)
-
-
-def _add_bench_vision(what) -> None:
-    vision = what.add_parser("vision", help="whole image models, training and inference, beside softmax")
-    vision.add_argument("--sizes", nargs="+", default=["tiny", "small"], metavar="SIZE", help="(tiny small)")
-    vision.add_argument("--pixels", nargs="+", type=int, default=[224, 512, 1024], metavar="N", help="(224 512 1024)")
-    vision.add_argument("--models", nargs="+", metavar="NAME", help="lion_s, gla_2scan, hydra, ... (the paper's)")
-    vision.add_argument("--forms", nargs="+", default=["auto"], metavar="FORM", help="for inference (auto)")
-    vision.add_argument("--batch", type=int, help="images at once (by the number of pixels)")
-    vision.add_argument("--rounds", type=int, default=3, help="the best of so many rounds (3)")
-    vision.add_argument("--no-training", action="store_true", help="leave out training")
-    vision.add_argument("--no-inference", action="store_true", help="leave out inference")
-    vision.add_argument("--json", type=Path, default=Path("runs/bench/vision.json"), help="where to write the numbers")
-    vision.set_defaults(run=_bench_vision)
-
-
-def _bench_vision(args: argparse.Namespace) -> None:
-    from lion.bench import vision
-
-    vision.run(
-        sizes=args.sizes,
-        pixels=args.pixels,
-        models=args.models or vision.USUAL,
-        forms=args.forms,
-        batch=args.batch,
-        rounds=args.rounds,
-        training=not args.no_training,
-        inference=not args.no_inference,
-        json_path=args.json,
-    )
-
-
-def _bench_kernel(args: argparse.Namespace) -> None:
-    from lion.bench import kernel
-
-    if args.rounds < 1:
-        raise ValueError(f"--rounds is {args.rounds}; expected at least 1.")
-    kernel.run(args.rounds, args.json)
-
-
-def _bench_layer(args: argparse.Namespace) -> None:
-    from lion.bench import layer
-
-    sizes = {name: getattr(args, name) for name in ("batch", "tokens", "dim", "heads", "rounds")}
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"--{name} is {size}; expected at least 1.")
-    layer.run(**sizes, every=args.all, json_path=args.json)
-
-
-def _bench_op(args: argparse.Namespace) -> None:
-    import torch
-
-    from lion.bench import kinds, op
-    from lion.doctor import devices
-    from lion.ops.checks import one_of
-    from lion.ops.kernels import BACKENDS, FORMS
-
-    for form in args.forms or ():
-        one_of("form", form, FORMS)
-    one_of("backend", args.backend, ("auto", *BACKENDS))
-    one_of("dtype", args.dtype, op.DTYPES)
-    one_of("decay", args.decay, op.DECAYS)
-    reason = devices().get(args.device.split(":")[0], "torch knows no such device")
-    if reason:
-        raise ValueError(f"--device {args.device} cannot be used: {reason}.")
-    if args.rounds < 1 or (args.threads is not None and args.threads < 1):
-        raise ValueError("--rounds and --threads are at least 1.")
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
-    if args.variants:
-        shapes = args.shapes or [str(kinds.USUAL)]
-        if len(shapes) > 1:
-            raise ValueError(f"--variants measures one shape; --shapes has {len(shapes)}.")
-        kinds.run(op.Shape.parse(shapes[0]), rounds=args.rounds, json_path=args.json)
-        return
-    op.run(
-        [op.Shape.parse(x) for x in args.shapes] if args.shapes else op.SHAPES,
-        args.forms or tuple(FORMS),
-        backend=args.backend,
-        dtype=args.dtype,
-        decay=args.decay,
-        rounds=args.rounds,
-        with_softmax=not args.no_softmax,
-        with_memory=not args.no_memory,
-        device=args.device,
-        json_path=args.json,
-    )
 
 
 def _list(commands) -> None:

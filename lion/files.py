@@ -1,11 +1,12 @@
 """Files that are whole or not there: written beside their place, then moved into it in one step."""
 
+import contextlib
 import errno
 import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,22 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
+    with intact(path):
         return load_file(path)
+
+
+@contextlib.contextmanager
+def intact(path: Path | str) -> Iterator[None]:
+    """What safetensors finds wrong, with the name of the file; of a folder, that of the model in it."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
     except SafetensorError as problem:
-        raise DamagedFile(f"{path} is damaged: {problem}.") from None
+        inside = Path(path) / "model.safetensors"
+        raise DamagedFile(f"{inside if inside.exists() else path} is damaged: {problem}; get it again.") from None
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:

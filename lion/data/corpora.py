@@ -15,8 +15,9 @@ from lion.data.tables import ending, place, records, text_blocks, text_lines
 from lion.ops.checks import one_of
 from lion.optional import need
 
-ENDINGS = (".txt", ".jsonl", ".json", ".parquet", ".arrow")
-NAMED = ("english",)
+IN_FOLDERS = (".txt", ".jsonl", ".json", ".parquet", ".arrow")
+ENDINGS = (*IN_FOLDERS, ".csv", ".tsv")  # in a folder of texts, a table is more likely about them
+NAMED = ("english", "imdb")
 HUB = "hf://"
 PART = 1 << 20  # characters
 
@@ -37,21 +38,12 @@ class Documents:
 def documents(
     source: str | Path | Iterable[str | Path], *, column: str = "text", per: str = "file", limit: int | None = None
 ) -> Documents:
-    """The documents of a source: "english", which `lion.data.fetch` gets; a set of Hugging Face's hub, as
-    "hf://allenai/c4/en", its training part; or files, as `corpus` takes them. At most `limit`, the first ones."""
+    """The documents of a source: a set of Hugging Face's hub, as "hf://allenai/c4/en", its training part; or files, as
+    `corpus` takes them, or "english" and "imdb", which `lion.data.fetch` gets. At most `limit`, the first ones."""
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; expected at least 1, or None for all.")
-    if isinstance(source, str) and source in NAMED:
-        folder = lion_data_folder() / source / FETCHED[source][0]
-        if not folder.exists():
-            raise FileNotFoundError(
-                f"{source} is not in {folder.parent}; expected {folder.name}: lion.data.fetch({source!r})."
-            )
-        found = corpus(folder, per=per)
-    elif isinstance(source, str) and source.startswith(HUB):
-        found = _hub(source, column)
-    else:
-        found = corpus(source, column=column, per=per)
+    hub = isinstance(source, str) and source.startswith(HUB)
+    found = _hub(str(source), column) if hub else corpus(source, column=column, per=per)
     if limit is None:
         return found
     return Documents(found.name, lambda: islice(found.read(), limit), json.dumps([found.key, limit]))
@@ -77,7 +69,7 @@ def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", pe
     """The documents of files, of folders, or of what matches patterns such as "books/**/*.txt"; any also as .gz.
 
     Args:
-        column: the field of .jsonl, .parquet and .arrow files that holds the text.
+        column: the field of .csv, .tsv, .jsonl, .parquet and .arrow files that holds the text.
         per: what of a .txt file is one document: the "file" (in parts, if it has more than a million characters), a
             "paragraph", which an empty line ends, or a "line".
     """
@@ -96,12 +88,12 @@ def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", pe
 
 
 def _files(given: str | Path) -> list[Path]:
-    path = Path(given).expanduser()
+    path = _fetched(given) if isinstance(given, str) and given in NAMED else Path(given).expanduser()
     if path.is_dir():
         inside = sorted(x for x in path.rglob("*") if x.is_file() and not x.name.startswith("."))
-        found = [x for x in inside if ending(x) in ENDINGS]
+        found = [x for x in inside if ending(x) in IN_FOLDERS]
         if not found:
-            raise ValueError(f"{path} has no texts; expected files that end in {', '.join(ENDINGS)}.")
+            raise ValueError(f"{path} has no texts; expected files that end in {', '.join(IN_FOLDERS)}.")
         return found
     found = [path] if path.is_file() else [Path(x) for x in glob.glob(str(path), recursive=True) if os.path.isfile(x)]
     if not found:
@@ -110,6 +102,13 @@ def _files(given: str | Path) -> list[Path]:
         if ending(file) not in ENDINGS:
             raise ValueError(f"{file} ends in {ending(file)!r}; expected one of {', '.join(ENDINGS)}.")
     return found
+
+
+def _fetched(name: str) -> Path:
+    path = lion_data_folder() / name / FETCHED[name][0]
+    if not path.exists():
+        raise FileNotFoundError(f"{name} is not in {path.parent}; expected {path.name}: lion.data.fetch({name!r}).")
+    return path
 
 
 def _read_files(paths: Sequence[Path], column: str, per: str) -> Iterator[str]:

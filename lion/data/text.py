@@ -80,10 +80,13 @@ class PackedTokens:
             )
         if not len(self):
             every = sum(about["documents"].values())
-            more = ": set holdout higher, or cut the corpus into more documents" if self.split == "validation" else ""
+            more = {
+                "train": "add text, or take a smaller length",
+                "validation": "set holdout higher, or cut the corpus into more documents",
+            }[self.split]
             raise ValueError(
                 f"{self.split} has {self.document_count} of {every} documents (holdout is {holdout}), with "
-                f"{self.token_count} tokens; expected at least {self._stride}, for one block{more}."
+                f"{self.token_count} tokens; expected at least {self._stride}, for one block: {more}."
             )
 
     @property
@@ -244,6 +247,45 @@ class NextTokens:
         return {"input_ids": torch.from_numpy(tokens), "labels": torch.from_numpy(labels)}
 
 
+class Passages:
+    """The documents of a corpus one by one, [CLS] ... [SEP]; what is longer than `packed.length` in several pieces."""
+
+    def __init__(self, packed: PackedTokens):
+        tokenizer = packed.tokenizer
+        if tokenizer.cls_id is None or tokenizer.sep_id is None:
+            raise ValueError("the tokenizer has no [CLS] and [SEP]; expected both, as BERT's have.")
+        if packed.length < 3:
+            raise ValueError(f"length is {packed.length}; expected at least 3: [CLS], a token and [SEP].")
+        self.packed, self.room = packed, packed.length - 2
+        self.cls_id, self.sep_id, self.pad_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id or 0
+        ends = np.flatnonzero(packed.tokens == tokenizer.sep_id)
+        begins = np.concatenate([[0], ends[:-1] + 1])
+        pieces = -(-(ends - begins) // self.room)
+        of = np.repeat(np.arange(len(ends)), pieces)  # the document of each passage
+        within = np.arange(len(of)) - (np.cumsum(pieces) - pieces)[of]
+        self.begins = begins[of] + within * self.room
+        self.lengths = np.minimum(ends[of] - self.begins, self.room)
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
+        """`input_ids` [B, T], padded to a multiple of 8, or to `length` if that is less; `mask` [B, T], True for
+        tokens."""
+        _, indices = _split_keys(keys)
+        lengths = self.lengths[indices][:, None]
+        place = np.arange(_width(int(lengths.max()) + 2, self.packed.length)) - 1  # within the passage
+        inside = (place >= 0) & (place < lengths)
+        ids = self.packed.tokens[np.where(inside, self.begins[indices][:, None] + place, 0)].astype(np.int64)
+        ids = np.select([inside, place < 0, place == lengths], [ids, self.cls_id, self.sep_id], self.pad_id)
+        return {"input_ids": torch.from_numpy(ids), "mask": torch.from_numpy(place <= lengths)}
+
+
+def _width(longest: int, most: int) -> int:
+    """Of a batch: a multiple of 8."""
+    return min(-(-longest // 8) * 8, most)
+
+
 class LabelledTexts:
     """Texts or pairs of them, with labels: classes if they are whole numbers, or numbers to be predicted."""
 
@@ -284,7 +326,7 @@ class LabelledTexts:
         _, indices = _split_keys(keys)
         starts = np.where(indices > 0, self.ends[indices - 1], 0)
         lengths = self.ends[indices] - starts
-        width = min(-(-int(lengths.max()) // 8) * 8, self.max_length)
+        width = _width(int(lengths.max()), self.max_length)
         mask = np.arange(width) < lengths[:, None]  # [B, T]
         places = np.where(mask, starts[:, None] + np.arange(width), 0)
         batch = {

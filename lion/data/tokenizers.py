@@ -28,6 +28,7 @@ ROLES = {  # what special tokens are called, the usual names first
 REMEDY = f"expected a {TOKENIZER} as the tokenizers package writes it"
 LONGEST_WORD = 100  # BERT's WordPiece takes longer ones for unknown
 REPEATS = 1000
+PADDED = 128  # a model may have that many tokens more than its tokenizer, for even sizes
 
 
 class TextTokenizer:
@@ -323,6 +324,17 @@ def load_tokenizer(path: Path | str, *, lowercase: bool | None = None) -> TextTo
     need("tokenizers", "tokenizers", "text")
     with reading(str(file), REMEDY):
         return FastTokenizer(content)
+
+
+def tokenizer_of_model(folder: Path, vocab_size: int) -> TextTokenizer:
+    """The one in a model's folder, if it is of as many tokens as the model."""
+    found = load_tokenizer(folder)
+    if not vocab_size - PADDED < found.vocab_size <= vocab_size:
+        raise ValueError(
+            f"the tokenizer in {folder} has {found.vocab_size:,} tokens, and the model {vocab_size:,}; expected that "
+            f"which the model was trained with: put its {TOKENIZER} there."
+        )
+    return found
 
 
 def _load_vocabulary(path: Path, lowercase: bool | None) -> TextTokenizer:

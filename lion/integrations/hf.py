@@ -12,8 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lion import files
 from lion.models.encoder import Encoder, EncoderConfig, make_attention
 from lion.nn.layers import LionAttention, set_form
+from lion.ops.checks import check_ids
 from lion.optional import need_transformers
 
 need_transformers()
@@ -143,6 +145,12 @@ class LionPreTrainedModel(PreTrainedModel):
     # Rounded to half precision, decays close to 1 would forget some percent too fast or too slowly.
     _keep_in_fp32_modules_strict = ["decay"]  # noqa: RUF012
 
+    @classmethod
+    def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
+        """As transformers has it; it says which weights are damaged, if they are."""
+        with files.intact(name):
+            return super().from_pretrained(name, *args, **options)
+
     def initialize_weights(self) -> None:
         """What no checkpoint has filled begins as in a new model.
 
@@ -222,15 +230,22 @@ class LionModel(LionPreTrainedModel):
                 "pack sequences without padding."
             )
         every = config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        states = self.encoder(
-            input_ids,
-            mask,
-            cu_seqlens,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            all_states=every,
-        )
+        try:
+            states = self.encoder(
+                input_ids,
+                mask,
+                cu_seqlens,
+                token_type_ids=token_type_ids,
+                position_ids=position_ids,
+                inputs_embeds=inputs_embeds,
+                all_states=every,
+            )
+        except IndexError:  # looking at all ids beforehand would take time
+            embeddings = self.encoder.embeddings
+            check_ids("input_ids", input_ids, embeddings.words)
+            check_ids("token_type_ids", token_type_ids, embeddings.types)
+            check_ids("position_ids", position_ids, embeddings.positions)
+            raise
         last = states[-1] if every else states
         output = BaseModelOutputWithPooling(
             last_hidden_state=last,
@@ -425,6 +440,7 @@ def convert(
     model: PreTrainedModel,
     variant: str = "lion_s",
     *,
+    positions: str = "learned",
     features: str | None = None,
     decay: str | None = None,
     norm: str | None = None,
@@ -441,6 +457,7 @@ def convert(
     Args:
         model: a BertModel, BertForMaskedLM, BertForSequenceClassification or BertForTokenClassification.
         variant: the mixer of LionConfig; features, decay, norm, attention_norm, form: as there.
+        positions: "learned", kept; or "none", for sequences of any length: their mean is added to every token then.
     """
     if type(model) not in CONVERTED:
         known = ", ".join(kind.__name__ for kind in CONVERTED)
@@ -448,7 +465,7 @@ def convert(
     _check_bert(model.config)
     config = LionConfig(
         variant,
-        positions="learned",
+        positions=positions,
         features=features,
         decay=decay,
         norm=norm,
@@ -463,7 +480,11 @@ def convert(
         if not (half and ".decay." in name):  # which from_pretrained keeps as they are, too
             x.data = x.data.to(model.dtype)
     for old, new in _pairs(model, lion):
-        new.load_state_dict(old.state_dict())
+        if new is not None:
+            new.load_state_dict(old.state_dict())
+    if positions == "none":
+        mean = model.base_model.embeddings.position_embeddings.weight.mean(0)
+        lion.base_model.encoder.embeddings.types.weight += mean
     for old_layer, new_layer in zip(model.base_model.encoder.layer, lion.base_model.encoder.layers, strict=True):
         _take_over(old_layer.attention.self, new_layer.attention)
     return lion.train(model.training)
@@ -482,8 +503,8 @@ def _check_bert(config: PreTrainedConfig) -> None:
             raise ValueError(f"the model's {name} is {got!r}; expected {want!r}: there is no such Lion model.")
 
 
-def _pairs(bert: PreTrainedModel, lion: LionPreTrainedModel) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Modules of both that are the same."""
+def _pairs(bert: PreTrainedModel, lion: LionPreTrainedModel) -> Iterator[tuple[nn.Module, nn.Module | None]]:
+    """Modules of both that are the same; None for one that is not wanted."""
     old, new = bert.base_model, lion.base_model
     yield old.embeddings.word_embeddings, new.encoder.embeddings.words
     yield old.embeddings.token_type_embeddings, new.encoder.embeddings.types

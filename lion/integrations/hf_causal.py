@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lion import files
 from lion.models.causal import MEMORIES, Block, CausalConfig, CausalModel, States
 from lion.nn.variants import VARIANTS
-from lion.ops.checks import one_of
+from lion.ops.checks import check_ids, one_of
 from lion.optional import need_transformers
 
 need_transformers()
@@ -113,6 +114,12 @@ class LionForCausalLM(PreTrainedModel, GenerationMixin):
                 module._is_hf_initialized = True  # type: ignore[assignment]  # by itself, and better
         self.post_init()
 
+    @classmethod
+    def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
+        """As transformers has it; it says which weights are damaged, if they are."""
+        with files.intact(name):
+            return super().from_pretrained(name, *args, **options)
+
     @property
     def generation_mode(self) -> str:
         return self.config.generation_mode
@@ -159,12 +166,17 @@ class LionForCausalLM(PreTrainedModel, GenerationMixin):
         cache = past_key_values
         if cache is None and use_cache and self.generation_mode in MEMORIES:
             cache = LionCache(self.generation_mode)
-        if cache is None:
-            hidden = self.model(**inputs, trace=trace)
-        else:
+        if cache is not None:
             _check_cache(cache)
-            hidden, states = self.model.prefill(**inputs, states=cache.states, memory=cache.mode, trace=trace)
-            cache.add(states, given.shape[1])
+        try:
+            if cache is None:
+                hidden = self.model(**inputs, trace=trace)
+            else:
+                hidden, states = self.model.prefill(**inputs, states=cache.states, memory=cache.mode, trace=trace)
+                cache.add(states, given.shape[1])
+        except IndexError:  # looking at all ids beforehand would take time
+            check_ids("input_ids", input_ids, self.model.embed)
+            raise
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(hidden[:, kept])
         loss = None

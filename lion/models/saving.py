@@ -65,7 +65,7 @@ def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Te
     save_pretrained: Callable[..., object] | None = getattr(model, "save_pretrained", None)
     if save_pretrained is not None:
         state = None if weights is None else dict(weights)
-        with _quietly():
+        with quietly():
             files.replace_folder(folder, lambda unfinished: save_pretrained(unfinished, state_dict=state))
         return
     description = Description(_kind(model), to_json(model.config), __version__)._asdict()
@@ -103,7 +103,7 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without transformers' progress bars: it takes a moment."""
     from transformers.utils import logging
 
@@ -116,18 +116,27 @@ def _quietly() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """A model of Hugging Face's kind, and what there is to say of its weights: missing, unexpected and so on."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # it would say the same
+    try:
+        with quietly():
+            return kind.from_pretrained(folder, output_loading_info=True, **options)
+    except OSError as problem:
+        raise files.DamagedFile(f"{folder} cannot be loaded: {problem}") from None
+    finally:
+        logging.set_verbosity(verbosity)
+
+
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
     home = importlib.import_module(HUGGING_FACE[plain["model_type"]])
     name = next(iter(plain.get("architectures") or []), "model without a name")
     if name not in home.__all__:
         raise ValueError(f"{folder / CONFIG} is of a {name}; expected one of {', '.join(home.__all__)}.")
-    from safetensors import SafetensorError
-
-    try:
-        with _quietly():
-            model, found = getattr(home, name).from_pretrained(folder, output_loading_info=True)
-    except (SafetensorError, OSError) as problem:
-        raise files.DamagedFile(f"{folder / WEIGHTS} is damaged: {problem}.") from None
+    model, found = load_pretrained(getattr(home, name), folder)
     wrong = {what: sorted(map(str, names)) for what, names in found.items() if names}
     if wrong:
         words = "; ".join(f"{what.replace('_', ' ')}: {_some(names)}" for what, names in wrong.items())

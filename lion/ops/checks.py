@@ -51,6 +51,16 @@ def check_values(log_decay: Tensor | None, log_gain: Tensor | None, beta: Tensor
         _check_values("beta", beta, 2.0, mask, "from 0 to 2: take a sigmoid of it", least=0.0)
 
 
+def check_ids(name: str, ids: Tensor | None, embedding: torch.nn.Embedding | None) -> None:
+    """That each has an embedding."""
+    if ids is None or embedding is None:
+        return
+    hint = ": is this the tokenizer that it was trained with?" if name == "input_ids" else "."
+    for wrong in ids[(ids < 0) | (ids >= embedding.num_embeddings)][:1].tolist():
+        last = embedding.num_embeddings - 1
+        raise ValueError(f"{name} has the id {wrong}; expected 0 to {last}, as the model has embeddings{hint}")
+
+
 MANY = 40  # more than anybody wants to read in an error
 
 

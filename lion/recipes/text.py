@@ -10,6 +10,7 @@ from lion.models.encoder import ENCODERS, EncoderConfig
 from lion.nn.variants import VARIANTS
 from lion.train.config import Optim, Run
 from lion.train.text import GLUE, CausalTask, MlmTask, TextTask
+from lion.train.text_distill import TextDistillTask
 
 PAPER = ("lion_lit", "lion_d", "lion_s", "softmax")
 
@@ -116,6 +117,11 @@ def glue(recipe: str, name: str) -> Run:
     return Run(task, optim, epochs=tuned.epochs[at], batch=32)
 
 
+def distill() -> Run:
+    """A trained BERT's attention replaced, and its states learned from plain text: `lion distill text`."""
+    return Run(TextDistillTask(), Optim(lr=5e-4, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06), epochs=1, batch=32)
+
+
 def causal(mixer: str = "lion_s") -> Run:
     """Text that goes on: `lion train causal --data 'corpus/*.txt'`, then `lion generate RUN --prompt "Once"`."""
     positions = "none" if VARIANTS[mixer].decay != "none" or VARIANTS[mixer].delta else "learned"
@@ -137,12 +143,13 @@ ABOUT = {
     "mlm": mlm.__doc__ or "",
     "text": text.__doc__ or "",
     "glue": glue.__doc__ or "",
+    "distill": distill.__doc__ or "",
     "causal": causal.__doc__ or "",
 }
 
 
 def _recipes() -> dict[str, Callable[[], Run]]:
-    found: dict[str, Callable[[], Run]] = {"mlm": mlm, "text": text, "causal": causal}
+    found: dict[str, Callable[[], Run]] = {"mlm": mlm, "text": text, "distill.text": distill, "causal": causal}
     for mixer in VARIANTS:
         found[f"mlm.{mixer}"] = functools.partial(mlm, mixer)
         found[f"text.imdb_{mixer}"] = functools.partial(imdb, mixer)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import signal
 from collections.abc import Iterator
@@ -54,8 +55,9 @@ class Trainer:
             step_scheduler_with_optimizer=False,
         )
         self.folder = folder
+        if (folder / CONFIG).exists() and not resume:
+            raise ValueError(f"{folder} has a run already: --resume continues it, --out names another folder.")
         run = dataclasses.replace(run, task=run.task.resolved())
-        self._check_folder(run, resume, recipe)
         self.config = run
         self.task = run.task
         self.train_set = self.task.train_set(mixed(run.seed, DATA))
@@ -72,10 +74,12 @@ class Trainer:
         self.average = Average(self.bare, run.ema) if run.ema else None
         self.checkpoint = Checkpoint(folder, self.fingerprint, keep=run.keep, main=self.accelerator.is_main_process)
         self.begin = self.checkpoint.load(self.model, self.optimizer.optimizer, self.average) if resume else 0
+        self._begin_folder(run, resume, recipe)  # only now, when nothing is wrong with the data and the model
         self.report = Report(
             folder,
             steps=self.steps,
             unit=self.task.unit,
+            metric=self.task.metric,
             main=self.accelerator.is_main_process,
             resumed_at=self.begin,
         )
@@ -107,13 +111,16 @@ class Trainer:
         return metrics
 
     def evaluate(self) -> dict[str, float]:
-        """Means over all of the held-out data."""
+        """Of all of the held-out data."""
+        from accelerate.utils import gather_object
+
         sums: dict[str, Tensor] = {}
         with self._evaluating():
             for batch in self._eval_loader():
                 with self._autocast():
                     sums = summed(sums, self.task.measure(self.model, self._on_device(batch)))
-        totals = {name: float(self.accelerator.reduce(x, "sum")) for name, x in sums.items()}
+        parts = gather_object([{name: x.cpu() for name, x in sums.items()}])  # of each process; some may have none
+        totals: dict[str, Tensor] = functools.reduce(summed, parts)
         return self.task.concluded(means(totals))
 
     @contextlib.contextmanager
@@ -254,16 +261,12 @@ class Trainer:
         if self.accelerator.is_main_process:
             files.write_json(self.folder / "result.json", {"step": self.steps, **metrics})
 
-    def _check_folder(self, run: Run, resume: bool, recipe: str | None) -> None:
-        """Never two runs in one folder."""
-        path = self.folder / CONFIG
+    def _begin_folder(self, run: Run, resume: bool, recipe: str | None) -> None:
         content = {"recipe": recipe, "run": run.to_json(), "to_predict": run.task.to_predict()}
-        if path.exists() and not resume:
-            raise ValueError(f"{self.folder} has a run already: --resume continues it, --out names another folder.")
-        self.accelerator.wait_for_everyone()  # to have looked
+        self.accelerator.wait_for_everyone()  # to have looked whether there is a run in it already
         if self.accelerator.is_main_process:
             self.folder.mkdir(parents=True, exist_ok=True)
-            files.write_json(path, content)
+            files.write_json(self.folder / CONFIG, content)
             self._note_environment(resume)
         self.accelerator.wait_for_everyone()
 

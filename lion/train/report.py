@@ -14,6 +14,7 @@ import torch
 
 from lion import files
 from lion._version import __version__
+from lion.train.metrics import SHARES
 
 METRICS = "metrics.jsonl"
 Row = dict[str, Any]
@@ -22,8 +23,10 @@ Row = dict[str, Any]
 class Report:
     """Of one run, by its main process; the others' do nothing."""
 
-    def __init__(self, folder: Path, *, steps: int, unit: str, main: bool = True, resumed_at: int = 0):
-        self.folder, self.steps, self.unit, self.main = folder, steps, unit, main
+    def __init__(
+        self, folder: Path, *, steps: int, unit: str, metric: str = "accuracy", main: bool = True, resumed_at: int = 0
+    ):
+        self.folder, self.steps, self.unit, self.metric, self.main = folder, steps, unit, metric, main
         self._began, self._first_step, self._examples = time.perf_counter(), resumed_at, 0
         self._bar: Any = None
         self._board: Any = None
@@ -93,7 +96,7 @@ class Report:
         if self._file is not None:
             self._file.close()
             with contextlib.suppress(ImportError):
-                draw_curves(self.folder)
+                draw_curves(self.folder, self.metric)
 
 
 def read_metrics(path: Path) -> list[Row]:
@@ -122,15 +125,15 @@ def environment() -> dict[str, Any]:
     }
 
 
-def draw_curves(folder: Path) -> None:
-    """curves.png: the loss and every other metric, in training and held out."""
+def draw_curves(folder: Path, metric: str) -> None:
+    """curves.png: the loss, the metric that counts, and the accuracy, in training and held out."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     rows = read_metrics(folder / METRICS)
-    names = [name for name in ("loss", "accuracy") if any(name in row for row in rows)]
+    names = [name for name in dict.fromkeys(("loss", metric, "accuracy")) if any(name in row for row in rows)]
     if not names:
         return
     figure, axes = plt.subplots(1, len(names), figsize=(5.5 * len(names), 3.8), layout="constrained", squeeze=False)
@@ -149,7 +152,7 @@ def draw_curves(folder: Path) -> None:
 
 def _line(metrics: dict[str, float]) -> str:
     shown = {name: x for name, x in metrics.items() if name != "lr"}
-    return ", ".join(f"{name} {x:.2%}" if name == "accuracy" else f"{name} {x:.4g}" for name, x in shown.items())
+    return ", ".join(f"{name} {x:.2%}" if name in SHARES else f"{name} {x:.4g}" for name, x in shown.items())
 
 
 def _time(seconds: float) -> str:

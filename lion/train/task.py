@@ -1,9 +1,11 @@
 """What is learned: a model, data, a loss, and how well it does. Images are one task; others come beside them."""
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from lion.ops.checks import one_of
@@ -14,6 +16,7 @@ TASKS = {
     "mlm": "lion.train.text:MlmTask",
     "causal": "lion.train.text:CausalTask",
     "text": "lion.train.text:TextTask",
+    "text_distill": "lion.train.text_distill:TextDistillTask",
 }
 
 
@@ -49,15 +52,19 @@ class Task:
         raise NotImplementedError
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Sums over the batch, and "examples", how many it has."""
+        """Sums over the batch, and "examples", how many it has; what has a value for each of them, [B], is kept."""
         raise NotImplementedError
 
-    def concluded(self, metrics: dict[str, float]) -> dict[str, float]:
-        """What follows from the means of all that was measured."""
+    def concluded(self, metrics: dict[str, Any]) -> dict[str, float]:
+        """What follows from the means of all that was measured, and from the values that were kept."""
         return metrics
 
     def save_beside(self, folder: Path) -> None:
         """Write into the model's folder what else it takes to use it: a tokenizer, for instance."""
+
+    def using(self, folder: Path) -> "Task":
+        """The task with what `save_beside` wrote, in place of what that was made of."""
+        return self
 
     def to_predict(self) -> dict[str, Any]:
         """What it takes, beside the model, to make use of it: names of classes and the like."""
@@ -66,12 +73,21 @@ class Task:
 
 def summed(totals: dict[str, Tensor], measured: dict[str, Tensor]) -> dict[str, Tensor]:
     """What `measure` gave for one more batch, added to what it gave before."""
-    return {name: totals[name] + x if name in totals else x for name, x in measured.items()}
+
+    def both(before: Tensor, x: Tensor) -> Tensor:
+        return torch.cat([before, x]) if x.dim() else before + x
+
+    return totals | {name: both(totals[name], x) if name in totals else x for name, x in measured.items()}
 
 
-def means(totals: dict[str, float]) -> dict[str, float]:
-    """Of all examples."""
-    return {name: x / totals["examples"] for name, x in totals.items() if name != "examples"}
+def means(totals: Mapping[str, Tensor | float]) -> dict[str, Any]:
+    """Of all examples; values of each stay as they are."""
+    count = float(totals["examples"])
+
+    def mean(x: Tensor | float) -> Tensor | float:
+        return x if isinstance(x, Tensor) and x.dim() else float(x) / count
+
+    return {name: mean(x) for name, x in totals.items() if name != "examples"}
 
 
 def task_kind(task: Task) -> str:

@@ -14,17 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.data import fetch, lion_data_folder
-from lion.data.corpora import Documents, documents
+from lion.data.corpora import NAMED, Documents, documents
 from lion.data.text import IGNORED, LabelledTexts, MaskedTokens, NextTokens, PackedTokens
-from lion.data.tokenizers import TextTokenizer, load_tokenizer, train_byte_bpe, train_wordpiece
-from lion.files import replace_folder
+from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model, train_byte_bpe, train_wordpiece
+from lion.files import read_json, replace_folder
 from lion.models.causal import CausalConfig
-from lion.models.encoder import EncoderConfig
+from lion.models.encoder import EncoderConfig, init_linear
 from lion.ops.checks import one_of
+from lion.train.metrics import METRICS
 from lion.train.task import Batch, Examples, Task
 
 if TYPE_CHECKING:
     from lion.data.tables import Labelled
+    from lion.integrations.hf import LionConfig
 
 TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_bpe}
 
@@ -33,8 +35,9 @@ TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_bpe}
 class CorpusTask(Task):
     """What tasks on plain text have in common."""
 
-    data: str = "english"  # files, patterns apart by spaces; hf://owner/name; or "english", 12 MB of speeches
+    data: str = "english"  # files, patterns, "english" (12 MB of speeches), "imdb"; or hf://owner/name
     per: str = "file"  # a document is a "file", a "paragraph" or a "line"
+    column: str = "text"  # of tables, the one with the text
     tokenizer: str = ""  # a folder or file of one, or "bytes"; "": one is made of the data
     vocab_size: int = 8192  # of that
     length: int = 128  # tokens of an example
@@ -44,11 +47,13 @@ class CorpusTask(Task):
     trainer: ClassVar[str]
 
     def text_tokenizer(self) -> TextTokenizer:
-        return tokenizer_of(self.tokenizer, self.trainer, _documents(self.data, self.per), self.vocab_size)
+        return tokenizer_of(self.tokenizer, self.trainer, self.documents(), self.vocab_size)
+
+    def documents(self) -> Documents:
+        return _documents(self.data, self.per, self.column)
 
     def packed(self, split: str) -> PackedTokens:
-        source = _documents(self.data, self.per)
-        return PackedTokens(source, self.text_tokenizer(), self.length, split=split, holdout=self.holdout)
+        return PackedTokens(self.documents(), self.text_tokenizer(), self.length, split=split, holdout=self.holdout)
 
     def save_beside(self, folder: Path) -> None:
         self.text_tokenizer().save(folder)
@@ -64,6 +69,11 @@ class MlmTask(CorpusTask):
 
     def resolved(self) -> "MlmTask":
         tokenizer = self.text_tokenizer()
+        if tokenizer.mask_id is None:
+            raise ValueError(
+                f"the tokenizer {self.tokenizer!r} has no [MASK]; expected one that has: leave --tokenizer out, and it "
+                "is made of the data."
+            )
         return replace(self, model=replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id))
 
     def make_model(self) -> nn.Module:
@@ -76,6 +86,9 @@ class MlmTask(CorpusTask):
 
     def eval_set(self) -> Examples:
         return MaskedTokens(self.packed("validation"), self.eval_mask, 0)
+
+    def using(self, folder: Path) -> "MlmTask":
+        return replace(self, tokenizer=str(folder))
 
     def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         sums = self.measure(model, batch)
@@ -110,6 +123,9 @@ class CausalTask(CorpusTask):
     def eval_set(self) -> Examples:
         return NextTokens(self.packed("validation"))
 
+    def using(self, folder: Path) -> "CausalTask":
+        return replace(self, tokenizer=str(folder))
+
     def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         sums = self.measure(model, batch)
         return sums["loss"] / sums["examples"], {"accuracy": sums["accuracy"] / sums["examples"]}
@@ -126,7 +142,7 @@ class TextTask(Task):
 
     dataset: str = "file"  # a key of TEXT_SETS
     data: str = ""  # the file, or where the set is if not in the usual place
-    test: str = ""  # a file to evaluate on; "": a tenth of the data
+    test: str = ""  # a file to evaluate on; "": what the set has for that, of a file a tenth; mnli: also "mismatched"
     text_column: str = ""  # of a file; "": the one with a usual name. Of a pair: two, with a comma
     label_column: str = ""
     classes: tuple[str, ...] = ()  # found in the data
@@ -134,7 +150,7 @@ class TextTask(Task):
     tokenizer: str = ""
     vocab_size: int = 8192
     max_length: int = 256
-    start: str = ""  # a run of `mlm`, or its model, to go on from
+    start: str = ""  # a run of `mlm` or `text`, or its model, to go on from
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
     unit: ClassVar[str] = "text"
@@ -149,15 +165,37 @@ class TextTask(Task):
         numbers = train.classes is None
         found = replace(self, classes=() if numbers else tuple(train.classes or ()), numbers=numbers)
         tokenizer = found.text_tokenizer()
-        model = replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id)
-        return replace(found, model=replace(_started(self.start, model), vocab_size=tokenizer.vocab_size))
+        if self.start:
+            return replace(found, model=_config_of(self.start).encoder())
+        return replace(found, model=replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return NUMBERS if self.numbers else TEXT_METRICS.get(self.dataset, ("accuracy",))
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]  # it is the data's
+        return self.metrics[0]
 
     def texts(self, split: str) -> "Labelled":
-        return TEXT_SETS[self.dataset](self, split)
+        known = TEXT_SETS[self.dataset]
+        if split == "train" or not self.test:
+            return known(self, split)
+        if (self.dataset, self.test) == ("mnli", "mismatched"):
+            return _glue(self.dataset, self.data, "validation_mismatched")
+        classes = self.classes if self.classes or self.numbers else tuple(known(self, "train").classes or ())
+        return _labelled(self.test, self.text_column, self.label_column, classes, not classes)
 
     def text_tokenizer(self) -> TextTokenizer:
         if self.start:
-            return load_tokenizer(_model_folder(self.start))
+            folder = _model_folder(self.start)
+            own = tokenizer_of_model(folder, _config_of(self.start).vocab_size)
+            if self.tokenizer and load_tokenizer(self.tokenizer) != own:
+                raise ValueError(
+                    f"tokenizer is {self.tokenizer!r}, but the model in {folder} has one of its own; expected none: "
+                    "leave --tokenizer out, or --start."
+                )
+            return own
         texts = [part for text in self.texts("train").texts for part in ([text] if isinstance(text, str) else text)]
         return tokenizer_of(self.tokenizer, "wordpiece", texts, self.vocab_size)
 
@@ -170,7 +208,7 @@ class TextTask(Task):
         config = LionConfig.of(self.model, **names, problem_type=kind)
         if not self.start:
             return LionForSequenceClassification(config)
-        return LionForSequenceClassification.from_pretrained(_model_folder(self.start), config=config)
+        return classifier_from(_model_folder(self.start), config)
 
     def train_set(self, seed: int) -> Examples:
         return self._examples("train")
@@ -185,19 +223,19 @@ class TextTask(Task):
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         logits = model(batch["input_ids"], batch["mask"], batch.get("token_type_ids")).logits
+        right = batch["label"]
         if not self.numbers:
-            return _sums(logits, batch["label"])
-        got, want = logits[:, 0].double(), batch["label"].double()  # moments are subtracted from each other
-        moments = {"x": got, "y": want, "xx": got * got, "yy": want * want, "xy": got * want}
-        sums = {f"of {name}": x.sum() for name, x in moments.items()}
-        return {"loss": (got - want).square().sum(), **sums, "examples": want.new_tensor(len(want))}
+            return {**_sums(logits, right), "predicted": logits.argmax(-1), "right": right}
+        predicted = logits[:, 0].float()
+        sums = {"loss": (predicted - right).square().sum(), "examples": right.new_tensor(len(right))}
+        return {**sums, "predicted": predicted.detach(), "right": right}
 
-    def concluded(self, metrics: dict[str, float]) -> dict[str, float]:
-        if not self.numbers:
-            return metrics
-        x, y, xx, yy, xy = (metrics[f"of {name}"] for name in ("x", "y", "xx", "yy", "xy"))
-        spread = (max(xx - x * x, 0) * max(yy - y * y, 0)) ** 0.5
-        return {"loss": metrics["loss"], "correlation": (xy - x * y) / spread if spread > 0 else 0.0}  # Pearson's
+    def concluded(self, metrics: dict[str, Any]) -> dict[str, float]:
+        values = metrics["predicted"], metrics["right"]
+        return {"loss": metrics["loss"], **{name: METRICS[name](*values) for name in self.metrics}}
+
+    def using(self, folder: Path) -> "TextTask":
+        return replace(self, tokenizer=str(folder), start="")
 
     def to_predict(self) -> dict[str, Any]:
         return {"classes": list(self.classes), "max_length": self.max_length}
@@ -220,11 +258,11 @@ def _sums(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 
 @functools.lru_cache(maxsize=8)
-def _documents(data: str, per: str) -> Documents:
-    if data == "english":
-        fetch("english")
+def _documents(data: str, per: str, column: str) -> Documents:
     patterns = data.split()
-    return documents(patterns[0] if len(patterns) == 1 else patterns, per=per)
+    for name in {*patterns} & {*NAMED}:
+        fetch(name)
+    return documents(patterns[0] if len(patterns) == 1 else patterns, column=column, per=per)
 
 
 def tokenizer_of(name: str, trainer: str, texts: Documents | Sequence[str], vocab_size: int) -> TextTokenizer:
@@ -245,18 +283,38 @@ def tokenizer_of(name: str, trainer: str, texts: Documents | Sequence[str], voca
 
 def _model_folder(start: str) -> Path:
     path = Path(start).expanduser()
+    wanted = "the folder of a run of `lion train mlm` or `text`, or of its model"
     for folder in (path / "model", path):
         if (folder / "config.json").exists():
+            plain = read_json(folder / "config.json")
+            kind = plain.get("model_type", plain.get("kind")) if isinstance(plain, dict) else None
+            if kind != "lion":
+                raise ValueError(f"start is {start!r}, which has a model of the kind {kind!r}; expected {wanted}.")
             return folder
-    raise ValueError(f"start is {start!r}; expected the folder of a run of `lion train mlm`, or of its model.")
+    if (path / "run.json").exists():
+        raise ValueError(f"the run in {start} is not finished: lion train --resume --out {start}")
+    raise ValueError(f"start is {start!r}; expected {wanted}.")
 
 
-def _started(start: str, otherwise: EncoderConfig) -> EncoderConfig:
-    if not start:
-        return otherwise
+def _config_of(start: str) -> "LionConfig":
     from lion.integrations.hf import LionConfig
 
-    return LionConfig.from_pretrained(_model_folder(start)).encoder()
+    return LionConfig.from_pretrained(_model_folder(start))
+
+
+def classifier_from(folder: Path, config: "LionConfig") -> nn.Module:
+    """A model's encoder; and its classifier, if it tells the same classes apart, otherwise a new one."""
+    from lion.integrations.hf import LionConfig, LionForSequenceClassification
+    from lion.models.saving import load_pretrained
+
+    model, found = load_pretrained(LionForSequenceClassification, folder, config=config, ignore_mismatched_sizes=True)
+    new = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+    for name in sorted(new):
+        if not name.startswith(("classifier.", "lion.pooler.")):
+            raise ValueError(f"{folder} does not fit its config.json: {name} is missing, or of another shape.")
+    if "classifier.weight" not in new and LionConfig.from_pretrained(folder).id2label != config.id2label:
+        init_linear(model.classifier, config.initializer_range)
+    return model
 
 
 def _file(task: TextTask, split: str) -> "Labelled":
@@ -266,23 +324,28 @@ def _file(task: TextTask, split: str) -> "Labelled":
     from lion.data import stratified
     from lion.data.tables import Labelled
 
-    of = functools.partial(_labelled, text_column=task.text_column, label_column=task.label_column)
+    found = _labelled(task.data, task.text_column, task.label_column)
     if task.test:
-        found = of(task.data)
-        return found if split == "train" else of(task.test, classes=tuple(found.classes or ()))
-    found = of(task.data)
+        return found
     strata = np.zeros(len(found.labels), int) if found.classes is None else np.asarray(found.labels)
     kept = stratified(strata, 0.1, 0)[split == "test"]
+    if not len(kept):
+        raise ValueError(
+            f"{task.data} has {len(found.labels)} rows, too few to hold any out; expected two of a class, at least: "
+            "add some, or give others with --test FILE."
+        )
     return Labelled([found.texts[i] for i in kept], np.asarray(found.labels)[kept], found.classes)
 
 
 @functools.lru_cache(maxsize=4)
-def _labelled(path: str, text_column: str, label_column: str, classes: tuple[str, ...] = ()) -> "Labelled":
+def _labelled(
+    path: str, text_column: str, label_column: str, classes: tuple[str, ...] = (), numbers: bool | None = None
+) -> "Labelled":
     from lion.data.tables import labelled
 
     columns = tuple(text_column.split(","))
     text: Any = None if not text_column else columns if len(columns) == 2 else text_column
-    return labelled(Path(path).expanduser(), text, label_column or None, classes=list(classes) or None)
+    return labelled(Path(path).expanduser(), text, label_column or None, classes=list(classes) or None, numbers=numbers)
 
 
 @functools.lru_cache(maxsize=4)
@@ -298,11 +361,11 @@ def _imdb(data: str, split: str) -> "Labelled":
 def _glue(name: str, data: str, split: str) -> "Labelled":
     from lion.data.glue import glue
 
-    return glue(name, data or lion_data_folder() / "glue" / name, "train" if split == "train" else "validation")
+    return glue(name, data or lion_data_folder() / "glue" / name, split)
 
 
 def _glue_set(name: str) -> "Callable[[TextTask, str], Labelled]":
-    return lambda task, split: _glue(name, task.data, split)
+    return lambda task, split: _glue(name, task.data, "train" if split == "train" else "validation")
 
 
 GLUE = ("mnli", "qnli", "qqp", "rte", "sst2", "mrpc", "cola", "stsb")
@@ -310,4 +373,13 @@ TEXT_SETS: "dict[str, Callable[[TextTask, str], Labelled]]" = {
     "file": _file,
     "imdb": lambda task, split: _imdb(task.data, split),
     **{name: _glue_set(name) for name in GLUE},
+}
+# Of each set, the first one for curves and tables; of all others the accuracy.
+NUMBERS = ("spearman", "pearson")
+TEXT_METRICS = {
+    "file": ("accuracy", "macro_f1"),
+    "qqp": ("f1", "accuracy"),
+    "mrpc": ("f1", "accuracy"),
+    "cola": ("matthews", "accuracy"),
+    "stsb": NUMBERS,
 }

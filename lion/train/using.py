@@ -1,5 +1,6 @@
 """What a finished run is used for: evaluating it again, classifying images and texts, filling gaps."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lion.files import read_json
+from lion.data.tokenizers import tokenizer_of_model
+from lion.files import DamagedFile, read_json
 from lion.models.saving import load_model
 from lion.nn.layers import set_form
 from lion.progress import progress
@@ -29,21 +31,34 @@ def load_run(folder: Path) -> Trained:
     content = read_json(folder / CONFIG)
     if not (folder / "model").exists():
         raise ValueError(f"the run in {folder} is not finished: lion train --resume --out {folder}")
-    return Trained(Run.from_json(content["run"]), load_model(folder / "model").eval(), content["to_predict"])
+    try:
+        model = load_model(folder / "model").eval()
+    except (DamagedFile, FileNotFoundError) as problem:
+        remedy = f"To write it once more, from the last checkpoint: lion train --resume --out {folder}"
+        raise DamagedFile(f"{problem} {remedy}") from None
+    vocab_size = getattr(model.config, "vocab_size", None)
+    if vocab_size is not None:
+        tokenizer_of_model(folder / "model", vocab_size)
+    return Trained(Run.from_json(content["run"]), model, content["to_predict"])
 
 
-def evaluate(folder: Path, *, form: str = "auto", batch: int = 64) -> dict[str, float]:
-    """The held-out metrics of a run, computed in some form."""
+def evaluate(folder: Path, *, form: str = "auto", batch: int = 64, test: str = "") -> dict[str, float]:
+    """The held-out metrics of a run, computed in some form. Texts may be tested on something else: `TextTask.test`."""
     run, model, _ = load_run(folder)
     set_form(model, form)
-    examples = run.task.eval_set()
+    task: Any = run.task.using(folder / "model")
+    if test:
+        if not hasattr(task, "test"):
+            raise ValueError(f"test is {test!r}, but the run in {folder} is not of texts and their labels.")
+        task = dataclasses.replace(task, test=test)
+    examples = task.eval_set()
     sums: dict[str, Tensor] = {}
-    with torch.no_grad(), progress(total=len(examples), unit=run.task.unit) as bar:
+    with torch.no_grad(), progress(total=len(examples), unit=task.unit) as bar:
         for first in range(0, len(examples), batch):
             keys = [(0, i) for i in range(first, min(first + batch, len(examples)))]
-            sums = summed(sums, run.task.measure(model, examples.__getitems__(keys)))
+            sums = summed(sums, task.measure(model, examples.__getitems__(keys)))
             bar.advance(len(keys))
-    return run.task.concluded(means({name: float(x) for name, x in sums.items()}))
+    return task.concluded(means(sums))
 
 
 class Guess(NamedTuple):
@@ -56,8 +71,8 @@ def predict(folder: Path, inputs: Sequence[str], *, form: str = "auto", best: in
     words, what [MASK] hides."""
     run, model, known = load_run(folder)
     kind = task_kind(run.task)
-    if kind not in PREDICTORS:
-        raise ValueError(f"the run in {folder} goes on with a text, it has nothing to choose from: lion generate.")
+    if kind in NOTHING_TO_CHOOSE:
+        raise ValueError(f"the run in {folder} {NOTHING_TO_CHOOSE[kind].format(folder=folder)}")
     set_form(model, form)
     guesses = []
     with torch.no_grad():
@@ -111,4 +126,8 @@ PREDICTORS: dict[str, Callable[[Trained, Path, str], Chances]] = {
     "images": _of_image,
     "text": _of_text,
     "mlm": _of_gap,
+}
+NOTHING_TO_CHOOSE = {
+    "causal": "goes on with a text, it has nothing to choose from: lion generate.",
+    "text_distill": "embeds texts, it has nothing to choose from: LionModel.from_pretrained('{folder}/model').",
 }

@@ -97,8 +97,15 @@ def test_what_does_not_match(tmp_path):
     with fails(ValueError, f"{tmp_path} has no texts; expected files that end in {endings}."):
         corpus(tmp_path)
     (tmp_path / "x.pdf").write_bytes(b"%PDF")
-    with fails(ValueError, f"{tmp_path / 'x.pdf'} ends in '.pdf'; expected one of {endings}."):
+    with fails(ValueError, f"{tmp_path / 'x.pdf'} ends in '.pdf'; expected one of {endings}, .csv, .tsv."):
         corpus(tmp_path / "x.pdf")
+
+
+def test_a_table_is_a_corpus_if_it_is_asked_for(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "table.csv").write_text('text,label\n"two, three",1\n')
+    assert list(corpus(tmp_path)) == ["one"]
+    assert list(corpus([tmp_path, tmp_path / "table.csv"])) == ["one", "two, three"]
 
 
 def test_what_is_not_text(tmp_path):

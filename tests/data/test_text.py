@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from lion.data.corpora import as_documents, documents
-from lion.data.text import IGNORED, LabelledTexts, MaskedTokens, NextTokens, PackedTokens
+from lion.data.text import IGNORED, LabelledTexts, MaskedTokens, NextTokens, PackedTokens, Passages
 from lion.data.tokenizers import ByteTokenizer, TextTokenizer
 from lion.files import DamagedFile
 from lion.train.stream import Stream
@@ -180,8 +180,8 @@ def test_packed_tokens_that_are_wrong(folder):
     remedy = "set holdout higher, or cut the corpus into more documents."
     with fails(ValueError, f"{got}: {remedy}"):
         PackedTokens(["a single document"], BYTES, 8, split="validation")
-    got = "train has 1 of 1 documents (holdout is 0.05), with 2 tokens; expected at least 7, for one block."
-    with fails(ValueError, got):
+    got = "train has 1 of 1 documents (holdout is 0.05), with 2 tokens; expected at least 7, for one block"
+    with fails(ValueError, f"{got}: add text, or take a smaller length."):
         PackedTokens(["a"], BYTES, 8)
     found = packed()
     path = found.folder / "train.bin"
@@ -346,3 +346,45 @@ def test_sets_are_what_training_takes(folder):
     stream = Stream(len(found), 16, seed=0, steps=range(3))
     batches = list(DataLoader(found, batch_sampler=stream, collate_fn=same))
     assert [tuple(batch["input_ids"].shape) for batch in batches] == [(16, 32)] * 3
+
+
+# One by one.
+
+
+def test_passages_are_the_documents(folder):
+    """Every one of them whole, in pieces that fit."""
+    found = Passages(packed(length=40))
+    batch = found.__getitems__([(0, i) for i in range(len(found))])
+    ids, mask = batch["input_ids"], batch["mask"]
+    assert ids.shape == mask.shape == (len(found), 40)
+    assert (ids[:, 0] == BYTES.cls_id).all()
+    assert (ids[~mask] == BYTES.pad_id).all()
+    last = mask.sum(1) - 1
+    assert (ids.gather(1, last[:, None]) == BYTES.sep_id).all()
+    joined, pieces = "", set()
+    for row, end in zip(ids.tolist(), last.tolist(), strict=True):
+        text = BYTES.decode(row[1:end])
+        assert 0 < len(text) <= 38
+        joined += text
+        pieces.add(len(text))
+    assert 38 in pieces
+    assert len(pieces) > 2
+    assert joined == "".join(texts_of(found.packed, BYTES.sep_id))
+
+
+def test_a_passage_depends_on_its_key_alone(folder):
+    found = Passages(packed(length=200))
+    short = int(found.lengths.argmin())
+    alone, among = found.__getitems__([(3, short)]), found.__getitems__([(0, 0), (0, short), (1, 5)])
+    width = alone["input_ids"].shape[1]
+    assert width == -(-(found.lengths[short] + 2) // 8) * 8 < among["input_ids"].shape[1]
+    assert torch.equal(alone["input_ids"][0], among["input_ids"][1, :width])
+    assert torch.equal(alone["mask"][0], among["mask"][1, :width])
+    assert not among["mask"][1, width:].any()
+
+
+def test_passages_need_room(folder):
+    with fails(ValueError, "length is 2; expected at least 3: [CLS], a token and [SEP]."):
+        Passages(packed(length=2))
+    with fails(ValueError, "the tokenizer has no [CLS] and [SEP]; expected both, as BERT's have."):
+        Passages(PackedTokens(TEXTS, Causal(), 32, holdout=0.2))

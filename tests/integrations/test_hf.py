@@ -560,6 +560,22 @@ def test_conversion_options():
     assert model.get_input_embeddings().padding_idx == 3
 
 
+def test_conversion_without_positions():
+    """What they have in common stays; the model has no longest text any more."""
+    old, ids = small_bert(transformers.BertModel), tokens(2, 9)
+    positions = old.embeddings.position_embeddings.weight
+    before = positions.detach().clone()
+    with torch.no_grad():
+        positions.copy_(positions.mean(0).expand_as(positions))
+    new = hf.convert(old, "softmax", positions="none")
+    assert_close(new(ids).last_hidden_state, old(ids).last_hidden_state, 1e-5)
+    assert new(tokens(1, len(positions) + 1)).last_hidden_state.isfinite().all()
+    with torch.no_grad():
+        positions.copy_(before)
+    again = hf.convert(old, "softmax", positions="none")
+    assert_close(again(ids).last_hidden_state, new(ids).last_hidden_state, 1e-5)
+
+
 def test_what_cannot_be_converted():
     known = "BertModel, BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification"
     for model in (small(), transformers.BertForQuestionAnswering(transformers.BertConfig(**SMALL))):

@@ -1,6 +1,5 @@
 """Text: every task from its data to its use, on small files; and every recipe, shrunk to one step."""
 
-import random
 import shutil
 from dataclasses import replace
 
@@ -12,60 +11,17 @@ pytest.importorskip("transformers")
 
 from lion import recipes
 from lion.cli import main
-from lion.data import FETCHED
 from lion.models.saving import load_model
 from lion.recipes import text as text_recipes
-from lion.train import text
 from lion.train.config import Optim
 from lion.train.generating import Sampling, generate
 from lion.train.loop import train
 from lion.train.optim import make_optimizer
 from lion.train.stream import Stream
 from lion.train.using import evaluate, predict
+from tests.train.texts import shrunk, write_glue, write_imdb
 
-GOOD, BAD = ["great", "lovely", "superb", "fine", "wonderful"], ["awful", "poor", "dull", "boring", "terrible"]
-WORDS = ["the", "a", "film", "movie", "actor", "scene", "of", "and", "was", "very"]
-SMALL = {"dim": 16, "depth": 1, "heads": 2}
-
-
-def write_texts(folder, count=60):
-    """Documents, and reviews of two kinds."""
-    generator = random.Random(0)
-    folder.mkdir(parents=True, exist_ok=True)
-    for n in range(count):
-        kind = GOOD if n % 2 else BAD
-        (folder / f"{n}.txt").write_text(" ".join(generator.choices(WORDS + kind, k=80)) + ".")
-    rows = ["review,sentiment"]
-    for n in range(3 * count):
-        kind = GOOD if n % 2 else BAD
-        words = generator.choices(kind, k=4) + generator.choices(WORDS, k=6)
-        generator.shuffle(words)
-        rows.append(f"{' '.join(words)},{'pos' if n % 2 else 'neg'}")
-    (folder / "reviews.csv").write_text("\n".join(rows) + "\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    return write_texts(tmp_path_factory.mktemp("texts"))
-
-
-@pytest.fixture(autouse=True)
-def data(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("LION_DATA", str(tmp_path_factory.getbasetemp() / "text data"))
-    for cached in (text._documents, text._labelled, text._imdb, text._glue):
-        cached.cache_clear()
-
-
-def shrunk(name, **task):
-    run = recipes.recipe(name)
-    config = run.task.model
-    small = {**SMALL, "mlp_dim": 32} if hasattr(config, "mlp_dim") else {**SMALL, "mlp_ratio": 2.0}
-    if hasattr(run.task, "length"):
-        task = {"length": 16, "holdout": 0.3, "vocab_size": 300, **task}
-    else:
-        task = {"max_length": 24, "vocab_size": 300, **task}
-    return replace(run, task=replace(run.task, model=replace(config, **small), **task), workers=0)
+pytestmark = pytest.mark.usefixtures("data")
 
 
 def test_hidden_words(texts, tmp_path):
@@ -134,7 +90,8 @@ def test_numbers_for_texts(texts, tmp_path):
     path.write_text("text,score\n" + "".join(f"{' '.join(['great'] * n)} film,{n / 4}\n" for n in range(1, 40)))
     run = shrunk("text", data=str(path), label_column="score", max_length=48)
     metrics = train(replace(run, steps=3, epochs=0), tmp_path / "run")
-    assert -1 <= metrics["correlation"] <= 1
+    assert set(metrics) == {"loss", "spearman", "pearson"}
+    assert -1 <= metrics["spearman"] <= 1
     with pytest.raises(ValueError, match="predicts numbers"):
         predict(tmp_path / "run", ["great"])
 
@@ -207,33 +164,6 @@ def test_a_step_of_every_recipe(name, texts, tmp_path, monkeypatch):
     loss.backward()
     assert loss.isfinite()
     assert task.measure(network.eval(), task.eval_set().__getitems__([(0, 0), (0, 1)]))["examples"] >= 1
-
-
-def write_glue(folder, name):
-    from lion.data.glue import GLUE
-
-    asked = GLUE[name]
-    home = folder / asked.folder
-    home.mkdir(parents=True)
-    width = max(*asked.fields, asked.label, 11 if name == "mnli" else 0) + 1
-    for split in ("train.tsv", "dev_matched.tsv" if name == "mnli" else "dev.tsv"):
-        rows = [[f"f{i}" for i in range(width)]] if asked.header else []
-        for n in range(8):
-            row = ["x"] * width
-            for field in asked.fields:
-                row[field] = f"the film was {(GOOD + BAD)[n]}"
-            names = asked.classes
-            numbered = name in ("cola", "sst2", "mrpc", "qqp")
-            row[asked.label] = str(n / 2) if names is None else str(n % 2) if numbered else names[n % len(names)]
-            rows.append(row)
-        (home / split).write_text("\n".join("\t".join(row) for row in rows) + "\n")
-    return str(home)
-
-
-def write_imdb(folder):
-    rows = [f"{'good' if n % 2 else 'bad'} film number {n},{n % 2},imdb" for n in range(40)]
-    (folder / FETCHED["imdb"][0]).write_text("text,label,source\n" + "\n".join(rows) + "\n")
-    return str(folder)
 
 
 def test_decoupled_decay():

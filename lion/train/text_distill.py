@@ -1,0 +1,126 @@
+"""A BERT that is trained already as teacher: with linear attention in its place, a model learns to say the same."""
+
+import functools
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lion.data import fetch
+from lion.data.text import Passages
+from lion.data.tokenizers import TextTokenizer, load_tokenizer
+from lion.models.encoder import EncoderConfig
+from lion.models.saving import quietly
+from lion.nn.variants import VARIANTS
+from lion.ops.checks import one_of
+from lion.train.task import Batch, Examples
+from lion.train.text import CorpusTask
+
+FETCHED = "minilm"
+
+
+@dataclass(frozen=True)
+class TextDistillTask(CorpusTask):
+    """The student begins as `lion.integrations.hf.convert` makes it of the teacher. Its words stay as they are, and so
+    does what comes after the last layer. Between them it learns to say the same: all tokens' states of every layer, and
+    the embedding of the text, which is the mean of the last ones."""
+
+    data: str = "english imdb"
+    per: str = "paragraph"
+    teacher: str = FETCHED  # or the folder of a BERT that transformers has saved, with its tokenizer
+    mixer: str = "lion_s"
+    positions: str = ""  # "learned": the teacher's, and no more tokens than it takes; "none"; "": if decays tell them
+    embedding: float = 1.0  # weight of the embedding in the loss, beside the states'
+
+    metric: ClassVar[str] = "cosine"
+
+    def __post_init__(self):
+        one_of("mixer", self.mixer, VARIANTS)
+        if self.tokenizer:
+            raise ValueError(f"tokenizer is {self.tokenizer!r}; expected none: it is the teacher's.")
+
+    def resolved(self) -> "TextDistillTask":
+        if self.positions:
+            return self
+        return replace(self, positions="none" if EncoderConfig(mixer=self.mixer).tells_order else "learned")
+
+    def text_tokenizer(self) -> TextTokenizer:
+        return load_tokenizer(_folder(self.teacher))
+
+    def make_model(self) -> nn.Module:
+        from lion.integrations.hf import convert
+
+        student = convert(_teacher(self.teacher), self.mixer, positions=self.positions)
+        for module in student.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0  # what the teacher says is not to be guarded against
+        for module in (student.get_input_embeddings(), student.pooler):
+            if module is not None:
+                module.requires_grad_(False)
+        return student
+
+    def train_set(self, seed: int) -> Examples:
+        return Passages(self.packed("train"))
+
+    def eval_set(self) -> Examples:
+        return Passages(self.packed("validation"))
+
+    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        student, teacher = self._states(model, batch)
+        real = batch["mask"]
+        layers = [unexplained(s[real], t[real]) for s, t in zip(student[1:], teacher[1:], strict=True)]
+        cosine = F.cosine_similarity(embedding(student[-1], real), embedding(teacher[-1], real)).mean()
+        states = torch.stack(layers).mean()
+        return states + self.embedding * (1 - cosine), {"unexplained": states, "cosine": cosine}
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        student, teacher = (states[-1].float() for states in self._states(model, batch))
+        real = batch["mask"]
+        of_text = F.cosine_similarity(embedding(student, real), embedding(teacher, real))
+        of_tokens = (F.cosine_similarity(student, teacher, dim=-1) * real).sum(1) / real.sum(1)
+        return {
+            "cosine": of_text.sum(),
+            "cosine of tokens": of_tokens.sum(),
+            "examples": of_text.new_tensor(len(of_text)),
+        }
+
+    def _states(self, model: nn.Module, batch: Batch) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The student's and the teacher's: what enters the first layer, and what leaves each."""
+        ids, mask = batch["input_ids"], batch["mask"]
+        with torch.no_grad():
+            wanted = _teacher(self.teacher).to(ids.device)(ids, mask.long(), output_hidden_states=True).hidden_states
+        return model(ids, mask, output_hidden_states=True).hidden_states, wanted
+
+
+def unexplained(student: Tensor, teacher: Tensor) -> Tensor:
+    """Of the teacher's variance over tokens the share that the student lacks, [tokens, dim]: every channel counts the
+    same, though in BERTs a few are many times as large as the others."""
+    variance = teacher.var(0, correction=0).clamp(min=1e-6)
+    return ((student - teacher).square().mean(0) / variance).mean()
+
+
+def embedding(states: Tensor, real: Tensor) -> Tensor:
+    """Of texts [B, dim]: the mean of their tokens' last states [B, T, dim]."""
+    weight = real[..., None].to(states.dtype)
+    return (states * weight).sum(1) / weight.sum(1)
+
+
+def _folder(teacher: str) -> Path:
+    return fetch(FETCHED) if teacher == FETCHED else Path(teacher).expanduser()
+
+
+@functools.lru_cache(maxsize=1)
+def _teacher(name: str) -> nn.Module:
+    from lion.optional import need_transformers
+
+    need_transformers()
+    from transformers import BertModel
+
+    folder = _folder(name)
+    if not (folder / "config.json").exists():
+        raise ValueError(f"teacher is {name!r}; expected {FETCHED!r} or the folder of a BERT that transformers wrote.")
+    with quietly():
+        return BertModel.from_pretrained(folder).eval().requires_grad_(False)
