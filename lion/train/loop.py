@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from lion import files
 from lion.models.saving import save_model
+from lion.train.allocation import keep_memory
 from lion.train.checkpoint import Checkpoint, whole
 from lion.train.config import Run
 from lion.train.optim import Average, learning_rate, make_optimizer
@@ -54,6 +55,8 @@ class Trainer:
             cpu=not torch.cuda.is_available(),
             step_scheduler_with_optimizer=False,
         )
+        if self.accelerator.device.type == "cpu":
+            keep_memory()
         self.folder = folder
         if (folder / CONFIG).exists() and not resume:
             raise ValueError(f"{folder} has a run already: --resume continues it, --out names another folder.")

@@ -73,11 +73,17 @@ def _heads(y: Tensor, heads: int, channels: int) -> tuple[Tensor, ...]:
     return y[..., : 3 * heads * channels].unflatten(-1, (3, heads, channels)).unbind(2)
 
 
+def _queries_and_keys(y: Tensor, heads: int, channels: int) -> Tensor:
+    """[B, T, 2 H, D]"""
+    return y[..., : 2 * heads * channels].unflatten(-1, (2 * heads, channels))
+
+
 def _forward(y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, *how):
     q, k, v = _heads(y, heads, channels)
     mapped = _features_like(y, heads, channels, map)
     if map != NO_MAP:
-        q, k = (features(x, map, out) for x, out in zip((q, k), mapped.unbind(2), strict=True))
+        features(_queries_and_keys(y, heads, channels), map, mapped.flatten(2, 3))
+        q, k = mapped.unbind(2)
     return *scan.forward(q, k, v, log_decay, None, self_weight, mask, cu_seqlens, orders, *how), mapped
 
 
@@ -107,8 +113,8 @@ def _backward(
         into=(dq, dk, dv),
     )
     if map != NO_MAP:
-        features_backward(dq, q, map, out=dq)
-        features_backward(dk, k, map, out=dk)
+        both = _queries_and_keys(dy, heads, channels)
+        features_backward(both, _queries_and_keys(y, heads, channels), map, out=both)
     dy[..., 3 * heads * channels :] = 0  # after the kernel, which asks for large pages where memory is fresh
     return dy, dlog_decay, dweight
 
