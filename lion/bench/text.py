@@ -23,6 +23,7 @@ from lion.ops.checks import one_of
 from lion.optional import need_transformers
 from lion.progress import progress
 from lion.text import mebibytes, ratio, table
+from lion.train.allocation import keep_memory
 
 BERT = "BERT"
 USUAL = ("lion_lit", "lion_d", "lion_s")
@@ -169,6 +170,7 @@ def run(
         for length in sorted(set(lengths))
         if (training if way else inference) and not (way and length > TRAINED_TO)
     ]
+    keep_memory()  # as `lion train` does; or pages that come and go would be a part of all times
     records: list[dict] = []
     with progress(total=len(cases) * len(what) * (rounds + 1), unit="run") as bar:
         for case in cases:

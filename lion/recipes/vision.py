@@ -78,6 +78,7 @@ def images() -> Run:
 
 
 DIRECTIONS = ("forward", "backward", "alternating", "both")
+ONE_WAY = {"class_token": False, "pool": "mean"}  # which all directions can be compared with: a first token sees no other
 # The paper's ablations on CIFAR-100, by what they change of LION-S.
 ABLATIONS: dict[str, dict] = {
     "fixed_decay": {"decay": "fixed"},  # tab:ablation_lambda
@@ -137,7 +138,7 @@ def _recipes() -> dict[str, Callable[[], Run]]:
         for direction in DIRECTIONS:
             for mixer in ("lion_s", "lion_s_2scan"):
                 name = f"ablation.{mixer}_{direction}{suffix}"
-                found[name] = functools.partial(ablation, base, mixer, {"direction": direction})
+                found[name] = functools.partial(ablation, base, mixer, {"direction": direction, **ONE_WAY})
         for name, changes in ABLATIONS.items():
             found[f"ablation.{name}{suffix}"] = functools.partial(ablation, base, "lion_s", changes)
         for name, changes in EXTENSIVE.items():

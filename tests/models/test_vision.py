@@ -97,10 +97,19 @@ def test_directions():
     }
     outputs = []
     for direction, want in layers.items():
-        model = small(direction=direction)
+        model = small(direction=direction, class_token=False, pool="mean")
         assert [block.attn.direction for block in model.blocks] == want
         outputs.append(model(images()))
     assert not any(torch.allclose(outputs[0], other) for other in outputs[1:])
+    with pytest.raises(ValueError, match="expected pool='mean': the class token comes first"):
+        small(direction="forward")
+
+
+@pytest.mark.parametrize("direction", ["both", "backward", "alternating"])
+def test_a_class_token_sees_every_patch(direction):
+    model, x = small(direction=direction), images().requires_grad_()
+    model(x).sum().backward()
+    assert (x.grad.abs().amax(1) > 0).all()
 
 
 def test_drop_path_leaves_out_whole_examples():
