@@ -53,8 +53,8 @@ class VisionConfig:
             raise ValueError("pool is 'token', but there is no class token; expected pool='mean'.")
         if self.pool == "token" and self.direction == "forward":
             raise ValueError(
-                "direction is 'forward', and pool 'token'; expected pool='mean': the class token comes first, and would "
-                "see no patch."
+                "direction is 'forward', and pool 'token'; expected pool='mean': the class token comes first, and sees "
+                "no patch."
             )
         if self.pool == "mean" and self.distillation_token:
             raise ValueError("pool is 'mean'; expected 'token' with a distillation token: each token has a classifier.")

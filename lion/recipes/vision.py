@@ -78,7 +78,7 @@ def images() -> Run:
 
 
 DIRECTIONS = ("forward", "backward", "alternating", "both")
-ONE_WAY = {"class_token": False, "pool": "mean"}  # which all directions can be compared with: a first token sees no other
+ONE_WAY = {"class_token": False, "pool": "mean"}  # for all of them: going forward, a first token sees no other
 # The paper's ablations on CIFAR-100, by what they change of LION-S.
 ABLATIONS: dict[str, dict] = {
     "fixed_decay": {"decay": "fixed"},  # tab:ablation_lambda
