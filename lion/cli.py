@@ -1,10 +1,11 @@
 """The command line. Each command imports what it needs when it runs, so that `lion --help` is quick."""
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lion.bench.command import add_bench
@@ -55,6 +56,17 @@ class _Ended(Exception):
         self.signum = signum
 
 
+@contextlib.contextmanager
+def _stopping(words: str | None = None) -> Iterator[None]:
+    """A training that a signal has stopped is saved, and says how to go on; or these words are said."""
+    from lion.train.loop import Stopped
+
+    try:
+        yield
+    except Stopped as stop:
+        raise _Ended(words or str(stop), stop.signum) from None
+
+
 def _demo(commands) -> None:
     parser = commands.add_parser("demo", help="train on digits, compare the forms, measure, and write a report")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the report (runs/demo)")
@@ -73,7 +85,8 @@ def _demo(commands) -> None:
         lengths = tuple(T for T in demo.LENGTHS if args.max_length >= T)
         if not lengths:
             raise ValueError(f"--max-length is {args.max_length}; expected at least {demo.LENGTHS[0]}.")
-        demo.run(args.out, lengths, {} if args.epochs is None else {"epochs": str(args.epochs)})
+        with _stopping("stopped; `lion demo` begins anew"):
+            demo.run(args.out, lengths, {} if args.epochs is None else {"epochs": str(args.epochs)})
 
     parser.set_defaults(run=run)
 
@@ -124,7 +137,7 @@ def _run_training(args: argparse.Namespace) -> None:
         print(recipes.listing())
         return
     need("accelerate", "accelerate", "train")
-    from lion.train.loop import Stopped, saved_run, train
+    from lion.train.loop import saved_run, train
 
     if args.recipe is None and not (args.resume and args.out):
         raise ValueError("there is no RECIPE; `lion train --list` has them all, --resume --out RUN goes on with one.")
@@ -139,10 +152,8 @@ def _run_training(args: argparse.Namespace) -> None:
     if args.show:
         print(json.dumps(run.to_json(), indent=2))
         return
-    try:
+    with _stopping():
         metrics = train(run, folder, resume=args.resume, recipe=args.recipe)
-    except Stopped as stop:
-        raise _Ended(str(stop), stop.signum) from None
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
         print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()) + f"\nthe run is in {folder}")
 
