@@ -32,7 +32,7 @@ class TextDistillTask(CorpusTask):
     per: str = "paragraph"
     teacher: str = FETCHED  # or the folder of a BERT that transformers has saved, with its tokenizer
     mixer: str = "lion_s"
-    positions: str = ""  # "learned": the teacher's, and no more tokens than it takes; "none"; "": if decays tell them
+    positions: str = ""  # "learned": the teacher's, for as many tokens as it takes; "": only if no decay tells them
     embedding: float = 1.0  # weight of the embedding in the loss, beside the states'
 
     metric: ClassVar[str] = "cosine"
