@@ -137,3 +137,28 @@ def check(folder: Path, files: Mapping[str, Mapping[str, int]]) -> None:
             raise DamagedFile(f"{path} is damaged: it has {got['bytes']:,} bytes; expected {wanted['bytes']:,}.")
         if got != wanted:
             raise DamagedFile(f"{path} is damaged: its checksum is wrong.")
+
+
+def make_once(folder: Path, write: Callable[[Path], object]) -> None:
+    """A folder that `write` fills, unless it is there already. Of several processes one does it, the others wait."""
+    if folder.exists():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(folder.with_suffix(".lock")) as alone:
+        if not folder.exists():  # another process may have done it meanwhile
+            for left in folder.parent.glob(f".{folder.name}.*") if alone else ():  # by one that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            replace_folder(folder, write)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """One process at a time, and whether that is so: where files cannot be locked, none waits for another."""
+    with path.open("w") as file:
+        locked = False
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+            locked = True
+        yield locked

@@ -88,7 +88,7 @@ def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", pe
 
 
 def _files(given: str | Path) -> list[Path]:
-    path = _fetched(given) if isinstance(given, str) and given in NAMED else Path(given).expanduser()
+    path = fetched(given) if isinstance(given, str) and given in NAMED else Path(given).expanduser()
     if path.is_dir():
         inside = sorted(x for x in path.rglob("*") if x.is_file() and not x.name.startswith("."))
         found = [x for x in inside if ending(x) in IN_FOLDERS]
@@ -104,7 +104,7 @@ def _files(given: str | Path) -> list[Path]:
     return found
 
 
-def _fetched(name: str) -> Path:
+def fetched(name: str) -> Path:
     path = lion_data_folder() / name / FETCHED[name][0]
     if not path.exists():
         raise FileNotFoundError(f"{name} is not in {path.parent}; expected {path.name}: lion.data.fetch({name!r}).")

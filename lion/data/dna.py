@@ -10,10 +10,11 @@ import torch
 
 from lion.data import SPLICE, lion_data_folder, stratified
 from lion.data.augment import draws
+from lion.data.batches import IGNORED, Batch, padded_width, split_keys
 from lion.data.fasta import BASES, CLS, FASTA, MASK, PAD, A, Genome, N, encode, read_fasta, reverse_complement
 from lion.data.tables import SPLITS as TRAIN_TEST
-from lion.data.tables import _as_labels, _listed, ending, labelled, place, records, text_lines
-from lion.data.text import IGNORED, MASKED, SPLITS, Batch, _split_keys, _width
+from lion.data.tables import as_labels, ending, labelled, listed, place, records, text_lines
+from lion.data.text import MASKED, SPLITS
 from lion.ops.checks import one_of
 
 SEQUENCES = ("sequence", "sequences", "seq", "dna", "nucleotides", "bases", "text")  # names of columns
@@ -164,7 +165,7 @@ class MaskedNucleotides:
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` and `labels` [B, length]; the labels of nucleotides that are not to be predicted are -100."""
-        epochs, indices = _split_keys(keys)
+        epochs, indices = split_keys(keys)
         epochs = epochs * self.learning
         numbers = draws(self.seed, epochs, indices, count=2 + self.windows.length)
         shifts, strands, choices = numbers[:, 0], numbers[:, 1:2], numbers[:, 2:] / self.rate  # [B], [B, 1], [B, T]
@@ -186,13 +187,13 @@ class MaskedNucleotides:
 # Labelled sequences.
 
 
-class Sequences(NamedTuple):
+class LabelledDna(NamedTuple):
     tokens: list[np.ndarray]  # uint8, of each sequence
     labels: np.ndarray  # int64, by class; or float32, where there are no classes
     classes: list[str] | None  # names, by label; None for numbers to be predicted
 
-    def part(self, indices: np.ndarray) -> "Sequences":
-        return Sequences([self.tokens[i] for i in indices], self.labels[indices], self.classes)
+    def part(self, indices: np.ndarray) -> "LabelledDna":
+        return LabelledDna([self.tokens[i] for i in indices], self.labels[indices], self.classes)
 
 
 def labelled_sequences(
@@ -202,7 +203,7 @@ def labelled_sequences(
     *,
     classes: Sequence[str] | None = None,
     numbers: bool | None = None,
-) -> Sequences:
+) -> LabelledDna:
     """Sequences and their labels from a table (.csv, .tsv, .jsonl, .parquet, .arrow) or FASTA, of text also as .gz.
 
     The headers of FASTA have the label as "label=..." or "class=...", or else behind their last "|", or else as their
@@ -221,7 +222,7 @@ def labelled_sequences(
     found = labelled(path, sequence_column, label_column, classes=classes, numbers=numbers)
     rows = zip(found.texts, records(path), strict=True)
     tokens = [encode(str(sequence), place(path, row.number)) for sequence, row in rows]
-    return Sequences(tokens, found.labels, found.classes)
+    return LabelledDna(tokens, found.labels, found.classes)
 
 
 def _sequence_column(path: Path, there: list[str]) -> str:
@@ -230,12 +231,12 @@ def _sequence_column(path: Path, there: list[str]) -> str:
     if found is None:
         raise ValueError(
             f"{path} has no column with a usual name for its sequences ({', '.join(SEQUENCES[:4])}, ...); its columns "
-            f"are {_listed(there)}: say which as sequence_column."
+            f"are {listed(there)}: say which as sequence_column."
         )
     return found
 
 
-def _from_fasta(path: Path, classes: Sequence[str] | None, numbers: bool | None) -> Sequences:
+def _from_fasta(path: Path, classes: Sequence[str] | None, numbers: bool | None) -> LabelledDna:
     tokens: list[np.ndarray] = []
     values: list[Any] = []
     lines: list[int] = []
@@ -251,11 +252,11 @@ def _from_fasta(path: Path, classes: Sequence[str] | None, numbers: bool | None)
         tokens.append(sequence)
         values.append(match[1])
         lines.append(line)
-    labels, names = _as_labels(path, values, lines, "its header", classes, numbers)
-    return Sequences(tokens, labels, names)
+    labels, names = as_labels(path, values, lines, "its header", classes, numbers)
+    return LabelledDna(tokens, labels, names)
 
 
-def split_sequences(found: Sequences, holdout: float = 0.2, seed: int = 0) -> tuple[Sequences, Sequences]:
+def split_sequences(found: LabelledDna, holdout: float = 0.2, seed: int = 0) -> tuple[LabelledDna, LabelledDna]:
     """Two parts, the second with about this share of every class. Copies of a sequence are together, and so is the
     other strand of it."""
     if not 0 < holdout < 1:
@@ -269,7 +270,7 @@ def split_sequences(found: Sequences, holdout: float = 0.2, seed: int = 0) -> tu
     return found.part(np.flatnonzero(~held)), found.part(np.flatnonzero(held))
 
 
-def splice(split: str, *, data: Path | str | None = None, seed: int = 0, holdout: float = 0.2) -> Sequences:
+def splice(split: str, *, data: Path | str | None = None, seed: int = 0, holdout: float = 0.2) -> LabelledDna:
     """UCI's splice junctions from `fetch("splice")`: what the middle of 60 nucleotides is, the end of an exon ("EI"),
     of an intron ("IE") or neither ("N"). It is about one strand: not for reverse complements."""
     one_of("split", split, TRAIN_TEST)
@@ -280,7 +281,7 @@ def splice(split: str, *, data: Path | str | None = None, seed: int = 0, holdout
     return split_sequences(_read_splice(path), holdout, seed)[TRAIN_TEST.index(split)]
 
 
-def _read_splice(path: Path) -> Sequences:
+def _read_splice(path: Path) -> LabelledDna:
     classes = ["EI", "IE", "N"]
     tokens, labels = [], []
     for number, line in enumerate(text_lines(path), 1):
@@ -290,13 +291,13 @@ def _read_splice(path: Path) -> Sequences:
         if len(bases) != AROUND or label not in classes:
             raise ValueError(
                 f"{place(path, number)} has {len(bases)} nucleotides and the class {label!r}; expected {AROUND} and "
-                f"one of {_listed(classes)}: get it again."
+                f"one of {listed(classes)}: get it again."
             )
         tokens.append(encode("".join(bases), place(path, number)))
         labels.append(classes.index(label))
     if not tokens:
         raise ValueError(f"{path} has no sequences; expected {SPLICE} as fetched.")
-    return Sequences(tokens, np.array(labels, np.int64), classes)
+    return LabelledDna(tokens, np.array(labels, np.int64), classes)
 
 
 class LabelledSequences:
@@ -309,7 +310,7 @@ class LabelledSequences:
     """
 
     def __init__(
-        self, found: Sequences, max_length: int | None = None, *, reverse_complement: bool = False, seed: int = 0
+        self, found: LabelledDna, max_length: int | None = None, *, reverse_complement: bool = False, seed: int = 0
     ):
         if len(found.tokens) != len(found.labels) or not len(found.tokens):
             raise ValueError(
@@ -331,12 +332,12 @@ class LabelledSequences:
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` [B, T], padded to a multiple of 8, or to `max_length` if that is less; `mask` [B, T], True for
         tokens; `label` [B]."""
-        epochs, indices = _split_keys(keys)
+        epochs, indices = split_keys(keys)
         other = np.zeros(len(keys), bool)
         if self.reverse_complement:
             other = draws(self.seed, epochs, indices, count=1)[:, 0] < 0.5
         rows = [self.ids[self.ends[i - 1] if i else 0 : self.ends[i]] for i in indices]
-        ids = np.full((len(rows), _width(max(map(len, rows)) + 1, self.max_length)), PAD, np.int64)
+        ids = np.full((len(rows), padded_width(max(map(len, rows)) + 1, self.max_length)), PAD, np.int64)
         ids[:, 0] = CLS
         for line, row, turned in zip(ids, rows, other, strict=True):
             line[1 : 1 + len(row)] = reverse_complement(row) if turned else row

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from lion.data import lion_data_folder
-from lion.data.corpora import _fetched
+from lion.data.corpora import fetched
 from lion.data.tables import ending, place, text_blocks
-from lion.data.text import ABOUT, _alone
-from lion.files import DamagedFile, read_json, replace_folder, write_json
+from lion.files import DamagedFile, make_once, read_json, write_json
 from lion.progress import progress
 
 VOCABULARY = ("[PAD]", "A", "C", "G", "T", "N", "[MASK]", "[CLS]")  # a token is its place in here
@@ -30,7 +28,7 @@ TABLE = bytes(LETTERS.get(chr(byte), WRONG) for byte in range(256))
 FASTA = (".fa", ".fasta", ".fna", ".ffn", ".fas")  # how files end; any also with .gz
 NAMED = ("chromosome",)  # what `lion.data.fetch` gets
 LAYOUT = 1  # of the files of tokens
-TOKENS, GAPS = "tokens.bin", "gaps.npy"
+ABOUT, TOKENS, GAPS = "about.json", "tokens.bin", "gaps.npy"
 GAP = 100  # that many N in a row are a gap: assemblies put in 100 where they do not know how many are missing
 AT_ONCE = 1 << 24  # tokens looked at
 
@@ -157,13 +155,13 @@ class Genome:
 
     def __init__(self, paths: str | Path | Iterable[str | Path], *, folder: Path | str | None = None):
         given = [paths] if isinstance(paths, str | Path) else list(paths)
-        files = [_fetched(str(x)) if x in NAMED else Path(x).expanduser() for x in given]
+        files = [fetched(str(x)) if x in NAMED else Path(x).expanduser() for x in given]
         _check_files(files)
         known = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
         home = Path(folder).expanduser() if folder is not None else lion_data_folder() / "genomes"
         self.name = ", ".join(map(str, files))
         self.folder = home / hashlib.sha256(json.dumps([LAYOUT, known]).encode()).hexdigest()[:32]
-        _keep_once(self.folder, lambda unfinished: _pack(unfinished, files))
+        make_once(self.folder, lambda unfinished: _pack(unfinished, files))
         about = read_json(self.folder / ABOUT)
         self.names = [name for name, _ in about["records"]]
         self.bounds = np.cumsum([0, *(length for _, length in about["records"])], dtype=np.int64)
@@ -199,17 +197,6 @@ def _check_files(files: list[Path]) -> None:
             raise ValueError(f"{path} ends in {ending(path)!r}; expected one of {', '.join(FASTA)}, also with .gz.")
         if not path.is_file():
             raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; expected a FASTA file.")
-
-
-def _keep_once(folder: Path, write: Callable[[Path], object]) -> None:
-    if folder.exists():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder.with_suffix(".lock")) as alone:
-        if not folder.exists():  # another process may have done it meanwhile
-            for left in folder.parent.glob(f".{folder.name}.*") if alone else ():  # by one that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            replace_folder(folder, write)
 
 
 def _pack(folder: Path, files: list[Path]) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from lion.data.batches import IGNORED
 from lion.data.dna import MaskedNucleotides
 from lion.data.fasta import BASES, A
-from lion.data.text import IGNORED
 from lion.ops.checks import one_of
 
 SIDES = ("left", "both")

@@ -6,7 +6,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -18,8 +17,8 @@ import numpy as np
 import torch
 
 from lion.data import lion_data_folder
-from lion.data.text import Batch, _alone, _split_keys, _width
-from lion.files import DamagedFile, read_json, replace_folder, write_json
+from lion.data.batches import Batch, padded_width, split_keys
+from lion.files import DamagedFile, make_once, read_json, write_json
 from lion.ops.checks import one_of
 from lion.progress import Bar
 
@@ -94,14 +93,7 @@ def kept(name: str, key: Any, write: Callable[[Path], object]) -> Path:
     """The folder for what `key` describes, in `lion_data_folder() / "long_range"`; if need be, `write` makes it."""
     digest = hashlib.sha256(json.dumps([LAYOUT, key]).encode()).hexdigest()[:16]
     folder = lion_data_folder() / "long_range" / f"{name}-{digest}"
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder.with_suffix(".lock")) as alone:
-        if not folder.exists():  # another process may have done it meanwhile
-            for left in folder.parent.glob(f".{folder.name}.*") if alone else ():  # by one that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            replace_folder(folder, write)
+    make_once(folder, write)
     return folder
 
 
@@ -226,10 +218,10 @@ class Sequences:
         Sequences that differ in length are padded with 0 to a multiple of 8, or to `max_length` if that is less, and
         have a `mask`, True for tokens.
         """
-        _, indices = _split_keys(keys)
+        _, indices = split_keys(keys)
         lengths = np.minimum(self.lengths[indices], self.max_length)[..., None]
         longest = int(lengths.max())
-        place = np.arange(_width(longest, self.max_length) if self.ragged else longest)
+        place = np.arange(padded_width(longest, self.max_length) if self.ragged else longest)
         mask = place < lengths
         found = np.asarray(self.tokens[np.where(mask, self.starts[indices][..., None] + place, 0)])
         batch = {"label": self.labels[torch.from_numpy(indices)]}

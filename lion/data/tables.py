@@ -129,7 +129,7 @@ def _read_delimited(path: Path, delimiter: str) -> Iterator[Row]:
         if len(fields) != len(names):
             raise ValueError(
                 f"{place(path, number)} has {len(fields)} fields; expected {len(names)}, as in line 1 "
-                f"({_listed(names)}): put double quotes around a field that holds {delimiter!r} or a line end."
+                f"({listed(names)}): put double quotes around a field that holds {delimiter!r} or a line end."
             )
         yield Row(number, dict(zip(names, fields, strict=True)))
 
@@ -234,9 +234,7 @@ def labelled(
         columns = columns or _columns(path, list(fields), text_column, label_column)
         for column in columns:
             if fields.get(column) is None:
-                raise ValueError(
-                    f"{at} has no {column!r}; expected one in every row: its fields are {_listed(fields)}."
-                )
+                raise ValueError(f"{at} has no {column!r}; expected one in every row: its fields are {listed(fields)}.")
         *parts, value = (fields[column] for column in columns)
         for column, part in zip(columns, parts, strict=False):
             check_text(at, column, part)
@@ -249,7 +247,7 @@ def labelled(
         rows.append(number)
     if not texts:
         raise ValueError(f"{path} has no rows; expected texts with labels.")
-    labels, names = _as_labels(path, values, rows, columns[-1], classes, numbers)
+    labels, names = as_labels(path, values, rows, columns[-1], classes, numbers)
     return Labelled(texts, labels, names)
 
 
@@ -277,12 +275,12 @@ def _columns(path: Path, there: list[str], text: str | tuple[str, str] | None, l
         if not found:
             raise ValueError(
                 f"{path} has no column with a usual name for its {what}s ({', '.join(names[:4])}, ...); its columns "
-                f"are {_listed(there)}: say which as {what}_column."
+                f"are {listed(there)}: say which as {what}_column."
             )
     return (*(name for _, name in given), str(label))
 
 
-def _as_labels(
+def as_labels(
     path: Path, values: list[Any], rows: list[int], column: str, classes: Sequence[str] | None, numbers: bool | None
 ) -> tuple[np.ndarray, list[str] | None]:
     counts = [_number(value) for value in values]
@@ -304,7 +302,7 @@ def _as_labels(
     index = {str(name): i for i, name in enumerate(classes)}
     for name, row in zip(names, rows, strict=True):
         if name not in index:
-            raise ValueError(f"{place(path, row)} has {name!r} in {column!r}; expected one of {_listed(index)}.")
+            raise ValueError(f"{place(path, row)} has {name!r} in {column!r}; expected one of {listed(index)}.")
     return np.array([index[name] for name in names], np.int64), list(index)
 
 
@@ -316,7 +314,7 @@ def _number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _listed(names: Any) -> str:
+def listed(names: Any) -> str:
     shown = [name if len(name) <= 40 else f"{name[:39]}\u2026" for name in map(str, names)]
     return ", ".join(map(repr, shown))
 
@@ -340,7 +338,7 @@ def _reviews(path: Path, changed: int) -> tuple[list[str], np.ndarray]:
     labels = []
     for number, fields in records(path):
         if missing := {"text", "label", "source"} - fields.keys():
-            raise ValueError(f"{place(path, number)} has no {_listed(sorted(missing))}; expected {REVIEWS} as fetched.")
+            raise ValueError(f"{place(path, number)} has no {listed(sorted(missing))}; expected {REVIEWS} as fetched.")
         if fields["source"] != "imdb":
             continue
         text = fields["text"].replace("<br />", "\n")

@@ -3,30 +3,27 @@
 import contextlib
 import hashlib
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lion.data import lion_data_folder
 from lion.data.augment import draws
+from lion.data.batches import IGNORED, Batch, padded_width, split_keys
 from lion.data.corpora import Documents, as_documents
 from lion.data.tables import Text
 from lion.data.tokenizers import TextTokenizer
-from lion.files import DamagedFile, read_json, replace_folder, write_json
+from lion.files import DamagedFile, make_once, read_json, write_json
 from lion.ops.checks import one_of
 from lion.progress import progress
 
-Batch = dict[str, Tensor]
 SPLITS = ("train", "validation")
 LAYOUT = 1  # of the files of packed tokens
 ABOUT = "about.json"
 AT_ONCE = 1 << 21  # characters tokenised at a time
-IGNORED = -100  # the label of a token that is not to be predicted
 MASKED, RANDOM = 0.8, 0.1  # shares of BERT's targets; the others stay
 
 
@@ -65,7 +62,7 @@ class PackedTokens:
         key = json.dumps([LAYOUT, source.key, tokenizer.fingerprint, holdout, seed])
         home = Path(folder).expanduser() if folder is not None else lion_data_folder() / "tokens"
         self.folder = home / hashlib.sha256(key.encode()).hexdigest()[:32]
-        _pack_once(self.folder, source, tokenizer, holdout, seed)
+        make_once(self.folder, lambda unfinished: _pack(unfinished, source, tokenizer, holdout, seed))
         about = read_json(self.folder / ABOUT)
         self.document_count, self.token_count = about["documents"][split], about["tokens"][split]
         self.dtype = np.dtype(about["dtype"])
@@ -124,30 +121,6 @@ class PackedTokens:
         return np.where(inside, self.tokens[places * inside].astype(np.int64), IGNORED)
 
 
-def _pack_once(folder: Path, source: Documents, tokenizer: TextTokenizer, holdout: float, seed: int) -> None:
-    if folder.exists():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder.with_suffix(".lock")) as alone:
-        if not folder.exists():  # another process may have done it meanwhile
-            for left in folder.parent.glob(f".{folder.name}.*") if alone else ():  # by one that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            replace_folder(folder, lambda unfinished: _pack(unfinished, source, tokenizer, holdout, seed))
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[bool]:
-    """One process at a time, and whether that is so: where files cannot be locked, none waits for another."""
-    with path.open("w") as file:
-        locked = False
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
-            locked = True
-        yield locked
-
-
 def _pack(folder: Path, source: Documents, tokenizer: TextTokenizer, holdout: float, seed: int) -> None:
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32)
     end = tokenizer.sep_id if tokenizer.sep_id is not None else tokenizer.eos_id
@@ -188,11 +161,6 @@ def _share(text: str, seed: int) -> float:
     return int.from_bytes(digest.digest(), "big") / 2**64
 
 
-def _split_keys(keys: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    epochs, indices = np.array(keys, dtype=np.int64).reshape(-1, 2).T
-    return epochs, indices
-
-
 class MaskedTokens:
     """Blocks with hidden tokens, as BERT learns from. Of the tokens a share of `rate` is to be predicted: of those 80 %
     are [MASK] instead, 10 % another token, 10 % as they are. Special tokens stay. In validation every epoch has the
@@ -213,7 +181,7 @@ class MaskedTokens:
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` and `labels` [B, length]; the labels of tokens that are not to be predicted are -100."""
-        epochs, indices = _split_keys(keys)
+        epochs, indices = split_keys(keys)
         tokens = self.packed.blocks(indices)
         if self.packed.split == "validation":
             epochs = np.zeros_like(epochs)
@@ -241,7 +209,7 @@ class NextTokens:
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` and `labels` [B, length]: labels[:, t] is the token after input_ids[:, t], so nothing is to be
         shifted any more; -100 where the corpus ends."""
-        _, indices = _split_keys(keys)
+        _, indices = split_keys(keys)
         tokens = self.packed.blocks(indices)
         labels = np.concatenate([tokens[:, 1:], self.packed.following(indices)[:, None]], 1)
         return {"input_ids": torch.from_numpy(tokens), "labels": torch.from_numpy(labels)}
@@ -272,18 +240,13 @@ class Passages:
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` [B, T], padded to a multiple of 8, or to `length` if that is less; `mask` [B, T], True for
         tokens."""
-        _, indices = _split_keys(keys)
+        _, indices = split_keys(keys)
         lengths = self.lengths[indices][:, None]
-        place = np.arange(_width(int(lengths.max()) + 2, self.packed.length)) - 1  # within the passage
+        place = np.arange(padded_width(int(lengths.max()) + 2, self.packed.length)) - 1  # within the passage
         inside = (place >= 0) & (place < lengths)
         ids = self.packed.tokens[np.where(inside, self.begins[indices][:, None] + place, 0)].astype(np.int64)
         ids = np.select([inside, place < 0, place == lengths], [ids, self.cls_id, self.sep_id], self.pad_id)
         return {"input_ids": torch.from_numpy(ids), "mask": torch.from_numpy(place <= lengths)}
-
-
-def _width(longest: int, most: int) -> int:
-    """Of a batch: a multiple of 8."""
-    return min(-(-longest // 8) * 8, most)
 
 
 class LabelledTexts:
@@ -323,10 +286,10 @@ class LabelledTexts:
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` [B, T], padded to a multiple of 8, or to `max_length` if that is less; `mask` [B, T], True for
         tokens; `label` [B]; for pairs `token_type_ids` [B, T], 0 for the first text and 1 for the second."""
-        _, indices = _split_keys(keys)
+        _, indices = split_keys(keys)
         starts = np.where(indices > 0, self.ends[indices - 1], 0)
         lengths = self.ends[indices] - starts
-        width = _width(int(lengths.max()), self.max_length)
+        width = padded_width(int(lengths.max()), self.max_length)
         mask = np.arange(width) < lengths[:, None]  # [B, T]
         places = np.where(mask, starts[:, None] + np.arange(width), 0)
         batch = {

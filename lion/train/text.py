@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.data import fetch, lion_data_folder
+from lion.data.batches import IGNORED
 from lion.data.corpora import NAMED, Documents, documents
-from lion.data.text import IGNORED, LabelledTexts, MaskedTokens, NextTokens, PackedTokens
+from lion.data.text import LabelledTexts, MaskedTokens, NextTokens, PackedTokens
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model, train_byte_bpe, train_wordpiece
 from lion.files import read_json, replace_folder
 from lion.models.causal import CausalConfig

@@ -11,10 +11,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from lion.data import SPLICE, lion_data_folder, markov
+from lion.data.batches import IGNORED
 from lion.data.dna import (
+    LabelledDna,
     LabelledSequences,
     MaskedNucleotides,
-    Sequences,
     Windows,
     labelled_sequences,
     splice,
@@ -22,7 +23,6 @@ from lion.data.dna import (
 )
 from lion.data.fasta import CLS, MASK, PAD, A, Genome, N, T, decode, encode, reverse_complement
 from lion.data.markov import PRIOR, count_contexts, markov_accuracy
-from lion.data.text import IGNORED
 from lion.train.stream import Stream
 
 
@@ -216,7 +216,7 @@ def test_half_of_the_windows_are_from_the_other_strand(genome):
 
 def labelled_set(**options):
     sequences = [encode(random_bases(3 + i, i)) for i in range(12)]
-    return LabelledSequences(Sequences(sequences, np.arange(12) % 2, ["a", "b"]), **options)
+    return LabelledSequences(LabelledDna(sequences, np.arange(12) % 2, ["a", "b"]), **options)
 
 
 @pytest.mark.parametrize("kind", ["masked", "labelled"])
@@ -465,7 +465,7 @@ def test_copies_are_on_one_side():
     some = [encode(random_bases(20, i)) for i in range(60)]
     copies = [*some, *some[:30], *(reverse_complement(x) for x in some[20:40])]
     labels = np.arange(len(copies)) % 3  # copies may differ in it
-    found = Sequences(copies, labels, ["a", "b", "c"])
+    found = LabelledDna(copies, labels, ["a", "b", "c"])
     for seed in range(5):
         train, test = split_sequences(found, 0.25, seed)
         assert len(train.tokens) + len(test.tokens) == len(copies)
@@ -511,7 +511,7 @@ def test_the_other_strand_of_labelled_sequences():
 
 def test_labelled_sets_that_are_wrong():
     with fails(ValueError, "there are 0 sequences and 0 labels; expected one label each."):
-        LabelledSequences(Sequences([], np.zeros(0, np.int64), ["a"]))
+        LabelledSequences(LabelledDna([], np.zeros(0, np.int64), ["a"]))
     with fails(ValueError, "max_length is 1; expected at least 2: [CLS] and a nucleotide."):
         labelled_set(max_length=1)
 

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from lion.data.batches import IGNORED
 from lion.data.corpora import as_documents, documents
-from lion.data.text import IGNORED, LabelledTexts, MaskedTokens, NextTokens, PackedTokens, Passages
+from lion.data.text import LabelledTexts, MaskedTokens, NextTokens, PackedTokens, Passages
 from lion.data.tokenizers import ByteTokenizer, TextTokenizer
 from lion.files import DamagedFile
 from lion.train.stream import Stream

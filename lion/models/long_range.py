@@ -1,0 +1,142 @@
+"""Classifiers of long sequences: the Long Range Arena's, and of genomes."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lion.models.mixers import make_layer
+from lion.models.positions import count
+from lion.models.vision import KEPT, POSITIONS, Mlp
+from lion.nn.variants import VARIANTS
+from lion.ops.checks import one_of
+
+ANSWERS = ("sequence", "pair", "token")
+
+
+@dataclass(frozen=True)
+class LongConfig:
+    mixer: str = "lion_s_diag"  # a key of lion.VARIANTS
+    vocab_size: int = 0  # tokens there are; 0: what comes in are numbers
+    classes: int = 10
+    answer: str = "sequence"  # what is classified: a "sequence", a "pair" of them, or every "token"
+    dim: int = 128
+    depth: int = 6
+    heads: int = 4
+    mlp_ratio: float = 2.0
+    positions: str = "none"  # or "learned"; where something decays, places are told by that, at any length
+    max_tokens: int = 1024  # that there are learned positions for
+    dropout: float = 0.0
+    features: str | None = None  # in place of the variant's own, as the next two
+    decay: str | None = None
+    norm: str | None = None
+
+    def __post_init__(self):
+        one_of("mixer", self.mixer, VARIANTS)
+        one_of("positions", self.positions, POSITIONS)
+        one_of("answer", self.answer, ANSWERS)
+
+    @property
+    def tells_order(self) -> bool:
+        """Whether it makes a difference what order the tokens have."""
+        variant = VARIANTS[self.mixer]
+        return self.positions == "learned" or variant.delta or (self.decay or variant.decay) != "none"
+
+
+class LongModel(nn.Module):
+    """Tokens, or numbers, [B, T] -> [B, classes]; pairs [B, 2, T] -> [B, classes]; every token -> [B, T, classes]."""
+
+    def __init__(self, config: LongConfig):
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.dim) if config.vocab_size else nn.Linear(1, config.dim)
+        self.positions = nn.Embedding(config.max_tokens, config.dim) if config.positions == "learned" else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(LongBlock(config) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(config.dim)
+        # Of a pair: both, how they differ, and what they have in common.
+        self.compare = Mlp(4 * config.dim, 2 * config.dim) if config.answer == "pair" else None
+        self.head = nn.Linear(4 * config.dim if config.answer == "pair" else config.dim, config.classes)
+        self.checkpointed = False
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """
+        Args:
+            x: tokens, or numbers.
+            mask: of x's shape, True for what is real, wherever that is. The rest changes nothing.
+        """
+        wanted = 3 if self.config.answer == "pair" else 2
+        if x.dim() != wanted or (wanted == 3 and x.shape[1] != 2):
+            raise ValueError(
+                f"x has shape {tuple(x.shape)}; expected {'[B, 2, T]' if wanted == 3 else '[B, T]'}, as answer is "
+                f"{self.config.answer!r}."
+            )
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape):
+            raise ValueError(
+                f"mask has shape {tuple(mask.shape)} and dtype {str(mask.dtype).removeprefix('torch.')}; expected "
+                f"{tuple(x.shape)}, as x, and bool, True for what is real."
+            )
+        if self.config.answer == "token":
+            return self.head(self.features(x, mask))
+        flat, flat_mask = x.flatten(0, -2), None if mask is None else mask.flatten(0, -2)
+        pooled = mean(self.features(flat, flat_mask), flat_mask)
+        if self.compare is not None:
+            one, other = pooled.unflatten(0, (-1, 2)).unbind(1)
+            pooled = torch.cat([one, other, one - other, one * other], -1)
+            pooled = pooled + self.compare(pooled)
+        return self.head(pooled)
+
+    def features(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, T] -> [B, T, dim]"""
+        y = self.embedding(x if self.config.vocab_size else x[..., None])
+        if self.positions is not None:
+            y = y + self.positions(count(y, self.positions.num_embeddings, mask))
+        y = self.dropout(y)
+        for block in self.blocks:
+            again = self.checkpointed and torch.is_grad_enabled()
+            y = checkpoint(block, y, mask, use_reentrant=False) if again else block(y, mask)
+        return self.norm(y)
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Keep what enters the blocks only, and compute the rest again for the gradients: for very long sequences."""
+        self.checkpointed = enable
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that are no weights: decays and the like."""
+        return {name for name, _ in self.named_parameters() if any(part in KEPT for part in name.split("."))}
+
+
+class LongBlock(nn.Module):
+    def __init__(self, config: LongConfig):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(config.dim)
+        self.attention = make_layer(config)
+        self.norm2 = nn.LayerNorm(config.dim)
+        self.mlp = Mlp(config.dim, int(config.dim * config.mlp_ratio), config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.dropout(self.attention(self.norm1(x), mask))
+        return x + self.mlp(self.norm2(x))
+
+
+def mean(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Over what is real: [B, T, dim] -> [B, dim]"""
+    if mask is None:
+        return x.mean(1)
+    weight = mask[..., None].to(x.dtype)
+    return (x * weight).sum(1) / weight.sum(1).clamp(min=1)
+
+
+# Widths and depths are those of S5, which the paper follows. Heads, which S5 has none of, are of 32 channels.
+_sized = partial(LongConfig, classes=2)
+LONG_MODELS: dict[str, LongConfig] = {
+    "listops": _sized(dim=128, depth=8, heads=4, classes=10),
+    "text": _sized(dim=256, depth=6, heads=8, dropout=0.1),
+    "retrieval": _sized(dim=128, depth=6, heads=4, answer="pair"),
+    "image": _sized(dim=512, depth=6, heads=16, classes=10, dropout=0.1),
+    "pathfinder": _sized(dim=192, depth=6, heads=6, dropout=0.05),
+    "pathx": _sized(dim=128, depth=6, heads=4),
+}
