@@ -41,8 +41,10 @@ def add_bench(commands) -> None:
 
     _add_vision(what)
     _add_text(what)
+    _add_long(what)
     _add_lengths(what)
     _add_generate(what)
+    _add_dna(what)
 
 
 def _add_text(what) -> None:
@@ -69,6 +71,32 @@ def _add_text(what) -> None:
         )
 
     text.set_defaults(run=run)
+
+
+def _add_long(what) -> None:
+    long = what.add_parser("long", help="long sequences, to a million tokens, beside softmax and Mamba-2")
+    long.add_argument("--lengths", nargs="+", type=int, metavar="T", help="tokens of a sequence (1024 to 1048576)")
+    long.add_argument("--models", nargs="+", metavar="NAME", help="variants (lion_lit lion_d lion_s and diagonal ones)")
+    long.add_argument("--rounds", type=int, default=3, help="the best of so many rounds (3)")
+    long.add_argument("--no-training", action="store_true", help="leave out training")
+    long.add_argument("--no-inference", action="store_true", help="leave out inference")
+    long.add_argument("--no-mamba", action="store_true", help="leave out transformers' Mamba-2")
+    long.add_argument("--json", type=Path, default=Path("runs/bench/long.json"), help="where to write the numbers")
+
+    def run(args: argparse.Namespace) -> None:
+        from lion.bench import long
+
+        long.run(
+            lengths=args.lengths or long.LENGTHS,
+            models=args.models or long.USUAL,
+            rounds=args.rounds,
+            training=not args.no_training,
+            inference=not args.no_inference,
+            mamba=not args.no_mamba,
+            json_path=args.json,
+        )
+
+    long.set_defaults(run=run)
 
 
 def _add_lengths(what) -> None:
@@ -116,6 +144,20 @@ def _add_generate(what) -> None:
         )
 
     generate.set_defaults(run=run)
+
+
+def _add_dna(what) -> None:
+    dna = what.add_parser("dna", help="runs of `lion train dna` beside Markov models, tables of neighbours")
+    dna.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="folders of finished runs")
+    dna.add_argument("--orders", nargs="+", type=int, default=[5], metavar="N", help="neighbours of a table (5)")
+    dna.add_argument("--json", type=Path, default=Path("runs/bench/dna.json"), help="where to write the numbers")
+
+    def run(args: argparse.Namespace) -> None:
+        from lion.bench import dna
+
+        dna.run(args.folders, orders=args.orders, json_path=args.json)
+
+    dna.set_defaults(run=run)
 
 
 def _add_vision(what) -> None:

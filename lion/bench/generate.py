@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lion.bench.by_length import current_setting
 from lion.bench.memory import peak_memory
 from lion.bench.op import available_memory
 from lion.bench.pictures import Panel, draw_lines, picture_beside
 from lion.bench.saving import save
-from lion.bench.text import current_setting
 from lion.bench.timing import interleaved, seconds
 from lion.models.causal import MEMORIES, CausalConfig, CausalModel, States
 from lion.nn.variants import VARIANTS

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lion.bench.by_length import current_setting
 from lion.bench.pictures import Panel, draw_lines, picture_beside
 from lion.bench.saving import save
-from lion.bench.text import current_setting
 from lion.progress import progress
 from lion.text import table
 from lion.train.task import means, summed

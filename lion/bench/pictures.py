@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lion.optional import need
 
 Line = Sequence[tuple[float, float]]
-PEERS = ("softmax", "BERT")  # what the others are compared with, in grey
+PEERS = ("softmax", "BERT", "Mamba-2")  # what the others are compared with, in grey
 
 
 class Panel(NamedTuple):

@@ -28,6 +28,7 @@ class LongConfig:
     mlp_ratio: float = 2.0
     positions: str = "none"  # or "learned"; where something decays, places are told by that, at any length
     max_tokens: int = 1024  # that there are learned positions for
+    stem: int = 0  # width of a convolution of what comes in; 0: none, and sequences read backwards are the same
     dropout: float = 0.0
     features: str | None = None  # in place of the variant's own, as the next two
     decay: str | None = None
@@ -37,6 +38,8 @@ class LongConfig:
         one_of("mixer", self.mixer, VARIANTS)
         one_of("positions", self.positions, POSITIONS)
         one_of("answer", self.answer, ANSWERS)
+        if self.stem and not self.stem % 2:
+            raise ValueError(f"stem is {self.stem}; expected an odd width, as many neighbours on both sides.")
 
     @property
     def tells_order(self) -> bool:
@@ -53,6 +56,7 @@ class LongModel(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.dim) if config.vocab_size else nn.Linear(1, config.dim)
         self.positions = nn.Embedding(config.max_tokens, config.dim) if config.positions == "learned" else None
+        self.stem = nn.Conv1d(config.dim, config.dim, config.stem, padding="same") if config.stem else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(LongBlock(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim)
@@ -65,7 +69,8 @@ class LongModel(nn.Module):
         """
         Args:
             x: tokens, or numbers.
-            mask: of x's shape, True for what is real, wherever that is. The rest changes nothing.
+            mask: of x's shape, True for what is real, wherever that is. The rest changes nothing. (To a stem, what is
+                not real between real tokens is a gap; before and behind them it is nothing.)
         """
         wanted = 3 if self.config.answer == "pair" else 2
         if x.dim() != wanted or (wanted == 3 and x.shape[1] != 2):
@@ -93,6 +98,9 @@ class LongModel(nn.Module):
         y = self.embedding(x if self.config.vocab_size else x[..., None])
         if self.positions is not None:
             y = y + self.positions(count(y, self.positions.num_embeddings, mask))
+        if self.stem is not None:
+            y = y if mask is None else y * mask[..., None]
+            y = y + self.stem(y.transpose(1, 2)).transpose(1, 2)
         y = self.dropout(y)
         for block in self.blocks:
             again = self.checkpointed and torch.is_grad_enabled()

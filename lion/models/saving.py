@@ -20,9 +20,13 @@ from torch import Tensor, nn
 from lion import files
 from lion._version import __version__
 from lion.configs import from_json, to_json
+from lion.models.long_range import LongConfig, LongModel
 from lion.models.vision import VisionConfig, VisionModel
 
-KINDS: dict[str, tuple[type, type[nn.Module]]] = {"vision": (VisionConfig, VisionModel)}  # config, and model of it
+KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
+    "vision": (VisionConfig, VisionModel),
+    "long": (LongConfig, LongModel),
+}
 # Where the classes are, by what Hugging Face's config.json calls model_type.
 HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

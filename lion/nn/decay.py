@@ -88,13 +88,14 @@ class Fixed(Decay):
 
 
 class FixedHippo(Decay):
-    """exp(-rate) of each channel, learned, HIPPO's to begin with."""
+    """exp(-rate) of each channel, learned, HIPPO's to begin with; with `random`, rates around 1, which forget within a
+    few tokens."""
 
     columns = 0
 
-    def __init__(self, heads: int, channels: int):
+    def __init__(self, heads: int, channels: int, *, random: bool = False):
         super().__init__()
-        self.log_rate = nn.Parameter(hippo_log_rates(heads, channels))
+        self.log_rate = nn.Parameter(torch.randn(heads, channels) if random else hippo_log_rates(heads, channels))
 
     def forward(self, x: Tensor) -> Gates:
         return Gates(-self.log_rate.exp())
@@ -119,11 +120,11 @@ class SelectiveHippo(Decay):
     """HIPPO's rates, which the input makes up to twice as fast, or slower. (The paper writes exp(sigmoid(A) + B), which
     grows without bound wherever B is above -sigmoid(A); docs/maths.md.)"""
 
-    def __init__(self, heads: int, channels: int):
+    def __init__(self, heads: int, channels: int, *, random: bool = False):
         super().__init__()
         self.size = (heads, channels)
         self.columns = heads * channels
-        self.log_rate = nn.Parameter(hippo_log_rates(heads, channels))
+        self.log_rate = nn.Parameter(torch.randn(heads, channels) if random else hippo_log_rates(heads, channels))
 
     def forward(self, x: Tensor) -> Gates:
         return Gates(-self.log_rate.exp() * 2 * x.unflatten(-1, self.size).sigmoid())
@@ -225,9 +226,11 @@ DECAYS: dict[str, Callable[[int, int], Decay]] = {  # by heads and key channels 
     "fixed": Fixed,
     "fixed_diagonal": _with(Fixed, diagonal=True),
     "fixed_hippo": FixedHippo,
+    "fixed_random": _with(FixedHippo, random=True),
     "selective": Selective,
     "selective_diagonal": _with(Selective, diagonal=True),
     "selective_hippo": SelectiveHippo,
+    "selective_random": _with(SelectiveHippo, random=True),
     "softplus": _with(Selective, softplus=True),
     "softplus_diagonal": _with(Selective, diagonal=True, softplus=True),
     "gated_rfa": Complementary,

@@ -1,6 +1,6 @@
 """What a run is: a task, and how it is trained."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lion import configs
@@ -78,4 +78,6 @@ class Run:
     def changed(self, path: str, text: str) -> "Run":
         """A copy with one field set: of the run, "optim.lr", or of its task, "model.dim"."""
         own = path.split(".")[0] in Run.__dataclass_fields__
-        return configs.changed(self, path if own else f"task.{path}", text, path)
+        changed = configs.changed(self, path if own else f"task.{path}", text, path)
+        # Steps go before epochs; whoever sets epochs means those.
+        return replace(changed, steps=0) if path == "epochs" and changed.epochs else changed

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lion.data.augment import Augment, Mixup
 from lion.models.vision import VisionConfig, VisionModel
 from lion.train.distill import Distill, distillation_loss, load_teacher
-from lion.train.task import Batch, Examples, Task
+from lion.train.task import Batch, Examples, Task, classified
 
 if TYPE_CHECKING:
     from lion.data.images import ImageSet
@@ -63,13 +63,7 @@ class ImageTask(Task):
         return loss, {"accuracy": right}
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        logits = model(batch["image"])
-        labels = batch["label"]
-        return {
-            "loss": F.cross_entropy(logits, labels, reduction="sum"),
-            "accuracy": (logits.argmax(-1) == labels).float().sum(),
-            "examples": labels.new_tensor(len(labels), dtype=torch.float32),
-        }
+        return classified(model(batch["image"]), batch["label"])
 
     def to_predict(self) -> dict[str, Any]:
         images = self._load("test")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.ops.checks import one_of
@@ -17,6 +18,9 @@ TASKS = {
     "causal": "lion.train.text:CausalTask",
     "text": "lion.train.text:TextTask",
     "text_distill": "lion.train.text_distill:TextDistillTask",
+    "long_range": "lion.train.long_range:LongRangeTask",
+    "dna": "lion.train.dna:DnaTask",
+    "dna_classes": "lion.train.dna:DnaClassesTask",
 }
 
 
@@ -48,8 +52,11 @@ class Task:
         raise NotImplementedError
 
     def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean over the batch, to be minimised, and means to be shown beside it."""
-        raise NotImplementedError
+        """The mean over the batch, to be minimised, and means to be shown beside it. By default what is measured."""
+        sums = self.measure(model, batch)
+        count = sums.pop("examples").clamp(min=1)
+        shown = {name: x / count for name, x in sums.items() if not x.dim()}
+        return shown.pop("loss"), shown
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Sums over the batch, and "examples", how many it has; what has a value for each of them, [B], is kept."""
@@ -69,6 +76,16 @@ class Task:
     def to_predict(self) -> dict[str, Any]:
         """What it takes, beside the model, to make use of it: names of classes and the like."""
         return {}
+
+
+def classified(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """What `measure` gives, of logits [N, classes] and labels [N]."""
+    logits = logits.float()
+    return {
+        "loss": F.cross_entropy(logits, labels, reduction="sum"),
+        "accuracy": (logits.argmax(-1) == labels).float().sum(),
+        "examples": logits.new_tensor(len(labels)),
+    }
 
 
 def summed(totals: dict[str, Tensor], measured: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.data import fetch, lion_data_folder
@@ -22,8 +21,8 @@ from lion.files import read_json, replace_folder
 from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig, init_linear
 from lion.ops.checks import one_of
-from lion.train.metrics import METRICS
-from lion.train.task import Batch, Examples, Task
+from lion.train.labelled import LabelledTask
+from lion.train.task import Batch, Examples, Task, classified
 
 if TYPE_CHECKING:
     from lion.data.tables import Labelled
@@ -91,15 +90,10 @@ class MlmTask(CorpusTask):
     def using(self, folder: Path) -> "MlmTask":
         return replace(self, tokenizer=str(folder))
 
-    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        sums = self.measure(model, batch)
-        count = sums["examples"].clamp(min=1)
-        return sums["loss"] / count, {"accuracy": sums["accuracy"] / count}
-
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         labels = batch["labels"][batch["labels"] != IGNORED]
         logits = model(batch["input_ids"], labels=batch["labels"], sparse_logits=True).logits  # [targets, vocab]
-        return _sums(logits, labels)
+        return classified(logits, labels)
 
 
 @dataclass(frozen=True)
@@ -127,18 +121,14 @@ class CausalTask(CorpusTask):
     def using(self, folder: Path) -> "CausalTask":
         return replace(self, tokenizer=str(folder))
 
-    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        sums = self.measure(model, batch)
-        return sums["loss"] / sums["examples"], {"accuracy": sums["accuracy"] / sums["examples"]}
-
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         logits = model(batch["input_ids"], use_cache=False).logits
         real = batch["labels"] != IGNORED
-        return _sums(logits[real], batch["labels"][real])
+        return classified(logits[real], batch["labels"][real])
 
 
 @dataclass(frozen=True)
-class TextTask(Task):
+class TextTask(LabelledTask):
     """Classes of texts or of pairs of them, or a number for each."""
 
     dataset: str = "file"  # a key of TEXT_SETS
@@ -172,11 +162,7 @@ class TextTask(Task):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        return NUMBERS if self.numbers else TEXT_METRICS.get(self.dataset, ("accuracy",))
-
-    @property
-    def metric(self) -> str:  # type: ignore[override]  # it is the data's
-        return self.metrics[0]
+        return super().metrics if self.numbers else TEXT_METRICS.get(self.dataset, ("accuracy",))
 
     def texts(self, split: str) -> "Labelled":
         known = TEXT_SETS[self.dataset]
@@ -217,23 +203,8 @@ class TextTask(Task):
     def eval_set(self) -> Examples:
         return self._examples("test")
 
-    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        sums = self.measure(model, batch)
-        shown = {} if self.numbers else {"accuracy": sums["accuracy"] / sums["examples"]}
-        return sums["loss"] / sums["examples"], shown
-
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        logits = model(batch["input_ids"], batch["mask"], batch.get("token_type_ids")).logits
-        right = batch["label"]
-        if not self.numbers:
-            return {**_sums(logits, right), "predicted": logits.argmax(-1), "right": right}
-        predicted = logits[:, 0].float()
-        sums = {"loss": (predicted - right).square().sum(), "examples": right.new_tensor(len(right))}
-        return {**sums, "predicted": predicted.detach(), "right": right}
-
-    def concluded(self, metrics: dict[str, Any]) -> dict[str, float]:
-        values = metrics["predicted"], metrics["right"]
-        return {"loss": metrics["loss"], **{name: METRICS[name](*values) for name in self.metrics}}
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["input_ids"], batch["mask"], batch.get("token_type_ids")).logits
 
     def using(self, folder: Path) -> "TextTask":
         return replace(self, tokenizer=str(folder), start="")
@@ -247,15 +218,6 @@ class TextTask(Task):
     def _examples(self, split: str) -> LabelledTexts:
         found = self.texts(split)
         return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length)
-
-
-def _sums(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    logits = logits.float()
-    return {
-        "loss": F.cross_entropy(logits, labels, reduction="sum"),
-        "accuracy": (logits.argmax(-1) == labels).float().sum(),
-        "examples": logits.new_tensor(len(labels)),
-    }
 
 
 @functools.lru_cache(maxsize=8)
@@ -376,11 +338,9 @@ TEXT_SETS: "dict[str, Callable[[TextTask, str], Labelled]]" = {
     **{name: _glue_set(name) for name in GLUE},
 }
 # Of each set, the first one for curves and tables; of all others the accuracy.
-NUMBERS = ("spearman", "pearson")
 TEXT_METRICS = {
-    "file": ("accuracy", "macro_f1"),
+    "file": LabelledTask.metrics_of_classes,
     "qqp": ("f1", "accuracy"),
     "mrpc": ("f1", "accuracy"),
     "cola": ("matthews", "accuracy"),
-    "stsb": NUMBERS,
 }

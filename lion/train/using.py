@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lion.data import fasta
 from lion.data.tokenizers import tokenizer_of_model
 from lion.files import DamagedFile, read_json
 from lion.models.saving import load_model
@@ -36,10 +37,11 @@ def load_run(folder: Path) -> Trained:
     except (DamagedFile, FileNotFoundError) as problem:
         remedy = f"To write it once more, from the last checkpoint: lion train --resume --out {folder}"
         raise DamagedFile(f"{problem} {remedy}") from None
-    vocab_size = getattr(model.config, "vocab_size", None)
-    if vocab_size is not None:
-        tokenizer_of_model(folder / "model", vocab_size)
-    return Trained(Run.from_json(content["run"]), model, content["to_predict"])
+    run = Run.from_json(content["run"])
+    if hasattr(run.task, "text_tokenizer"):
+        config: Any = model.config
+        tokenizer_of_model(folder / "model", config.vocab_size)  # or words would be other words
+    return Trained(run, model, content["to_predict"])
 
 
 def evaluate(folder: Path, *, form: str = "auto", batch: int = 64, test: str = "") -> dict[str, float]:
@@ -122,12 +124,32 @@ def _of_gap(trained: Trained, folder: Path, text: str) -> Chances:
     return chances, lambda i: tokenizer.decode([i])
 
 
+def _of_dna(trained: Trained, folder: Path, sequence: str) -> Chances:
+    known = trained.to_predict
+    if not known["classes"]:
+        raise ValueError(f"the run in {folder} predicts numbers, not classes; expected one with classes.")
+    ids = [fasta.CLS, *fasta.encode(sequence)][: known["max_length"]]
+    return trained.model(torch.tensor([ids])).softmax(-1)[0], known["classes"].__getitem__
+
+
+def _of_hidden_base(trained: Trained, folder: Path, sequence: str) -> Chances:
+    parts = sequence.split("[MASK]")
+    if len(parts) != 2:
+        raise ValueError(f"the sequence has {len(parts) - 1} [MASK]; expected one: what it hides is to be found.")
+    before, after = (fasta.encode(part).tolist() for part in parts)
+    output = trained.model(torch.tensor([[*before, fasta.MASK, *after]]))
+    return output[0, len(before)].softmax(-1), lambda i: fasta.VOCABULARY[fasta.A + i]
+
+
 PREDICTORS: dict[str, Callable[[Trained, Path, str], Chances]] = {
     "images": _of_image,
     "text": _of_text,
     "mlm": _of_gap,
+    "dna_classes": _of_dna,
+    "dna": _of_hidden_base,
 }
 NOTHING_TO_CHOOSE = {
+    "long_range": "is of the Long Range Arena; evaluate it: lion eval {folder} --test test.",
     "causal": "goes on with a text, it has nothing to choose from: lion generate.",
     "text_distill": "embeds texts, it has nothing to choose from: LionModel.from_pretrained('{folder}/model').",
 }

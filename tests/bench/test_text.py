@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from lion.bench import text
+from lion.bench import by_length, text
 from lion.cli import main
 
 
@@ -32,8 +32,8 @@ def test_the_picture_is_of_inference(monkeypatch, tmp_path):
         {**known, "training": False, "length": 64, "batch": 1, "seconds": None, "peak_bytes": None},
     ]
     drawn = []
-    monkeypatch.setattr(text, "draw_lines", lambda rows, path: drawn.extend(rows))
-    text.draw(records, tmp_path / "text.png")
+    monkeypatch.setattr(by_length, "draw_lines", lambda rows, path: drawn.extend(rows))
+    by_length.draw(records, tmp_path / "text.png")
     ((memory, time),) = drawn
     assert memory.lines == {"lion_s": [(16, 0.25)]}  # of one sequence
     assert time.lines == {"lion_s": [(16, 0.5)]}
@@ -48,9 +48,10 @@ def test_what_takes_too_long_is_left_out():
     """BERT's time grows with the square of the length, the others' does not."""
     before = {"size": "tiny", "training": False, "length": 64, "batch": 1, "seconds": 50.0, "peak_bytes": 1}
     known = [{**before, "name": name, "left_out": None} for name in ("BERT", "lion_s")]
-    case = text.Case("tiny", 256, False)
-    assert text._too_much("BERT", case._replace(length=2048), known) == "expected to take too long"
-    assert text._too_much("lion_s", case._replace(length=128), [{**known[1], "batch": 8}]) == ""
+    contest = by_length.Contest(("BERT", "lion_s"), None, None, quadratic=("BERT",), patience=240.0, notes=[])
+    case = by_length.Case("tiny", 2048, 1, False)
+    assert by_length.too_much(contest, "BERT", case, known) == "expected to take too long"
+    assert by_length.too_much(contest, "lion_s", case._replace(length=128, batch=8), [{**known[1], "batch": 8}]) == ""
 
 
 @pytest.mark.parametrize(

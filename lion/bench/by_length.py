@@ -1,0 +1,174 @@
+"""Whole models against the length of what they read, beside their peers: `lion bench text` and `lion bench long`."""
+
+import functools
+import os
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import lion
+from lion.bench.memory import peak_memory
+from lion.bench.op import available_memory, cpu_model
+from lion.bench.pictures import Panel, draw_lines, picture_beside
+from lion.bench.saving import save
+from lion.bench.timing import interleaved
+from lion.bench.vision import per_second
+from lion.progress import progress
+from lion.text import mebibytes, ratio, table
+from lion.train.allocation import keep_memory
+
+SHARE = 0.6  # of the memory there is
+
+
+class Case(NamedTuple):
+    size: str
+    length: int
+    batch: int
+    training: bool
+
+
+class Contest(NamedTuple):
+    """What is measured, beside what."""
+
+    names: Sequence[str]  # of models, the one that the others are compared with first
+    make: Callable[[str, Case], nn.Module]
+    vocab_size: Callable[[str], int]  # of a size
+    quadratic: Collection[str]  # models whose time grows with the square of the length
+    patience: float  # seconds that a run may be expected to take
+    notes: Sequence[str]
+
+    @property
+    def peer(self) -> str:
+        return self.names[0]
+
+
+def run(contest: Contest, cases: Sequence[Case], rounds: int, json_path: Path | None) -> list[dict]:
+    """Measure, print a table, write the JSON and draw a picture of inference beside it."""
+    if not cases or min(case.length for case in cases) < 1 or rounds < 1:
+        raise ValueError(
+            f"lengths is {sorted({case.length for case in cases})}, rounds {rounds}; expected lengths and rounds of 1 "
+            "or more, and training or inference."
+        )
+    keep_memory()  # as `lion train` does; or pages that come and go would be a part of all times
+    records: list[dict] = []
+    with progress(total=len(cases) * len(contest.names) * (rounds + 1), unit="run") as bar:
+        for case in cases:
+            bar.describe(f"{case.size}, {case.length} tokens, {'training' if case.training else 'inference'}")
+            records += measure(contest, case, records, rounds, bar.advance)
+    setting = current_setting()
+    print(report(contest, records, setting))
+    save(json_path, {"setting": setting, "results": records})
+    if any(not case.training for case in cases):
+        picture_beside(json_path, functools.partial(draw, records))
+    return records
+
+
+def measure(
+    contest: Contest,
+    case: Case,
+    known: Sequence[dict],
+    rounds: int,
+    tick: Callable[[int], object] = lambda steps: None,
+) -> list[dict]:
+    first = min(1000, contest.vocab_size(case.size) // 2)  # behind what may be special
+    ids = torch.randint(first, contest.vocab_size(case.size), (case.batch, case.length))
+    left_out = {name: reason for name in contest.names if (reason := too_much(contest, name, case, known))}
+    works = {name: work(contest.make(name, case), ids, case.training) for name in contest.names if name not in left_out}
+    times, tries = interleaved(works, rounds=rounds, tick=lambda: tick(1))
+    tick((rounds + 1) * len(left_out))
+    return [
+        {
+            **case._asdict(),
+            "name": name,
+            "best_of": tries,
+            "seconds": times.get(name),
+            "tokens_per_second": case.batch * case.length / times[name] if name in times else None,
+            "times_faster": times[contest.peer] / times[name] if contest.peer in times and name in times else None,
+            "peak_bytes": peak_memory(works[name]) if name in works else None,
+            "left_out": left_out.get(name),
+        }
+        for name in contest.names
+    ]
+
+
+def work(model: nn.Module, ids: Tensor, training: bool) -> Callable[[], object]:
+    """Forward and backward without an optimizer, or forward."""
+    parameters = [p for p in model.train(training).parameters() if p.requires_grad]
+
+    def result() -> Tensor:
+        output = model(ids)
+        return output if isinstance(output, Tensor) else output.last_hidden_state
+
+    def train() -> object:
+        return torch.autograd.grad(result().sum(), parameters, allow_unused=True)
+
+    def infer() -> object:
+        with torch.no_grad():
+            return result()
+
+    return train if training else infer
+
+
+def too_much(contest: Contest, name: str, case: Case, known: Sequence[dict]) -> str:
+    """Why something is left out: told from what it took at the length before."""
+    of_same = [r for r in known if (r["name"], r["training"], r["size"]) == (name, case.training, case.size)]
+    if not of_same or of_same[-1]["seconds"] is None:
+        return of_same[-1]["left_out"] if of_same else ""
+    before = of_same[-1]
+    longer = case.length / before["length"]
+    tokens = case.batch * case.length / (before["batch"] * before["length"])
+    if before["seconds"] * tokens * (longer if name in contest.quadratic else 1) > contest.patience:
+        return "expected to take too long"
+    if before["peak_bytes"] * tokens > SHARE * available_memory():
+        return "would not fit into memory"
+    return ""
+
+
+def current_setting() -> dict:
+    return {
+        "dtype": "float32",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "lion": lion.__version__,
+        "machine": f"{cpu_model()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
+    }
+
+
+def report(contest: Contest, records: Sequence[dict], setting: dict) -> str:
+    rows, last = [], None
+    for x in records:
+        place = (x["size"], "training" if x["training"] else "inference", f"{x['length']:,}", x["batch"])
+        cells = (
+            per_second(x["tokens_per_second"]),
+            "-" if x["times_faster"] is None else f"{1 / x['times_faster']:.2f}",
+            ratio(x["times_faster"]),
+            mebibytes(x["peak_bytes"]),
+        )
+        rows.append([*(place if place != last else [""] * 4), x["name"], *cells])
+        last = place
+    header = ("size", "pass", "tokens", "batch", "model", "tokens/s", f"of {contest.peer}'s time", "faster", "MiB")
+    tries = sorted({x["best_of"] for x in records})
+    words = f"{setting['dtype']}, {setting['threads']} threads, best of {' to '.join(map(str, tries))}"
+    notes = [*contest.notes, "MiB: peak memory of a batch, beside that of the weights; in training with the gradients"]
+    reasons = dict.fromkeys(x["left_out"] for x in records if x["left_out"])
+    notes += [f"-: left out, {reason}" for reason in reasons]
+    return "\n".join([words, "", table(header, rows), "", *notes])
+
+
+def draw(records: Sequence[dict], path: Path) -> None:
+    """Inference: peak memory and time of a sequence against its length, a row of panels for every size."""
+    found = [x for x in records if not x["training"]]
+    rows = []
+    for size in dict.fromkeys(x["size"] for x in found):
+        panels = []
+        for key, factor, label in (("peak_bytes", 2**-20, "peak memory, MiB"), ("seconds", 1, "seconds")):
+            lines: dict[str, list[tuple[float, float]]] = {}
+            for x in found:
+                if x["size"] == size and x[key]:
+                    lines.setdefault(x["name"], []).append((x["length"], x[key] * factor / x["batch"]))
+            panels.append(Panel(f"{size}, inference", "tokens", f"{label} per sequence", lines))
+        rows.append(panels)
+    draw_lines(rows, path)

@@ -1,0 +1,73 @@
+"""The Long Range Arena as tasks."""
+
+import functools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor, nn
+
+from lion.data import fetch
+from lion.models.long_range import LONG_MODELS, LongConfig, LongModel
+from lion.ops.checks import one_of
+from lion.train.task import Batch, Examples, Task, classified
+
+if TYPE_CHECKING:
+    from lion.data.sequences import Sequences
+
+NEEDED = {"text": "imdb", "image": "cifar10"}  # what lion.data.fetch has to get, unless `data` is given
+
+
+@dataclass(frozen=True)
+class LongRangeTask(Task):
+    name: str = "listops"  # a key of lion.data.long_range.LONG_RANGE
+    data: str = ""  # folder of the arena's own files; "": made to its rules, or fetched
+    test: str = ""  # "test": evaluate on that part, in place of the one for validation
+    # Of what is made or read; what is left at 0 or empty is as the arena has it.
+    min_length: int = 0
+    max_length: int = 0
+    max_depth: int = 0
+    max_args: int = 0
+    counts: tuple[int, ...] = ()  # of examples, for training, validation and testing
+    model: LongConfig = field(default_factory=LongConfig)
+
+    unit: ClassVar[str] = "sequence"
+
+    def __post_init__(self):
+        one_of("name", self.name, LONG_MODELS)
+        one_of("test", self.test, ("", "validation", "test"))
+
+    def resolved(self) -> "LongRangeTask":
+        found = self._load("validation")
+        model = replace(self.model, vocab_size=found.vocab_size or 0, classes=found.classes)
+        if not model.tells_order:
+            model = replace(model, positions="learned")
+        if model.positions == "learned":
+            model = replace(model, max_tokens=found.max_length)
+        return replace(self, model=model)
+
+    def make_model(self) -> nn.Module:
+        return LongModel(self.model)
+
+    def train_set(self, seed: int) -> Examples:
+        return self._load("train")
+
+    def eval_set(self) -> Examples:
+        return self._load(self.test or "validation")
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        given = batch["input_ids"] if "input_ids" in batch else batch["values"]
+        return classified(model(given, batch.get("mask")), batch["label"])
+
+    def _load(self, split: str) -> "Sequences":
+        names = ("min_length", "max_length", "max_depth", "max_args", "counts")
+        given = tuple((name, getattr(self, name)) for name in names if getattr(self, name))
+        return _load(self.name, split, self.data, given)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(name: str, split: str, data: str, options: tuple[tuple[str, Any], ...]) -> "Sequences":
+    from lion.data.long_range import long_range
+
+    if not data and name in NEEDED:
+        fetch(NEEDED[name])
+    return long_range(name, split, data or None, **dict(options))

@@ -1,0 +1,159 @@
+"""Classifiers of long sequences: forms, padding, pairs, positions, saving, and gradients far apart."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import lion
+from lion.models.long_range import LONG_MODELS, LongConfig, LongModel
+from lion.models.saving import load_model, save_model
+from lion.nn.layers import set_form
+from lion.recipes.long_range import MODELS
+
+TINY = LongConfig(dim=16, depth=2, heads=2, vocab_size=9, classes=3)
+SEQUENCE = torch.arange(40).remainder(9)[None]
+
+
+def made(**changes) -> LongModel:
+    torch.manual_seed(1)
+    return LongModel(replace(TINY, **changes)).double().eval()
+
+
+def different_positions(name: str) -> dict:
+    fields = MODELS[name]
+    return fields if replace(TINY, **fields).tells_order else fields | {"positions": "learned"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_forms_agree(name):
+    model = made(**different_positions(name))
+    ids = torch.randint(1, 9, (2, 70))
+    expected = model(ids)
+    for form in ("full", "rnn", "chunk", "scan") if name != "softmax" else ():
+        torch.testing.assert_close(set_form(model, form)(ids), expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("answer", ["sequence", "token"])
+def test_padding_changes_nothing(name, answer):
+    model = made(answer=answer, **different_positions(name))
+    ids = torch.randint(1, 9, (1, 30))
+    padded, mask = torch.zeros(1, 40, dtype=torch.long), torch.zeros(1, 40, dtype=torch.bool)
+    padded[:, 4:34], mask[:, 4:34] = ids, True
+    got = model(padded, mask)
+    got = got[:, 4:34] if answer == "token" else got
+    torch.testing.assert_close(got, model(ids), rtol=1e-9, atol=1e-11)
+
+
+def test_a_pair_is_told_from_each_alone():
+    model = made(answer="pair")
+    ids = torch.randint(1, 9, (4, 2, 20))
+    both = model(ids)
+    assert both.shape == (4, 3)
+    torch.testing.assert_close(model(ids[2:3]), both[2:3])
+    assert not torch.allclose(model(ids.flip(1)), both)
+    longer, mask = torch.zeros(4, 2, 24, dtype=torch.long), torch.zeros(4, 2, 24, dtype=torch.bool)
+    longer[..., :20], mask[..., :20] = ids, True
+    torch.testing.assert_close(model(longer, mask), both, rtol=1e-9, atol=1e-11)
+
+
+def test_numbers():
+    model = made(vocab_size=0)
+    assert model(torch.randn(2, 50, dtype=torch.double)).shape == (2, 3)
+
+
+def test_order_makes_a_difference():
+    ids, order = torch.randint(1, 9, (1, 40)), torch.randperm(40)
+    for changes in ({"mixer": "lion_s_diag"}, {"mixer": "lion_lit", "positions": "learned"}):
+        model = made(**changes)
+        assert not torch.allclose(model(ids), model(ids[:, order]))
+    alike = made(mixer="lion_lit")
+    torch.testing.assert_close(alike(ids), alike(ids[:, order]))
+
+
+def test_backwards_is_the_same_but_for_a_stem():
+    """Both walks have the same decays: read from the other end, tokens are the same neighbours."""
+    ids = torch.randint(1, 9, (1, 40))
+    plain, told = made(answer="token"), made(answer="token", stem=5)
+    torch.testing.assert_close(plain(ids.flip(1)), plain(ids).flip(1))
+    assert not torch.allclose(told(ids.flip(1)), told(ids).flip(1))
+
+
+def test_a_stem_takes_padding_for_nothing():
+    model = made(stem=5)
+    ids = torch.randint(1, 9, (1, 30))
+    padded, mask = torch.full((1, 40), 7), torch.zeros(1, 40, dtype=torch.bool)
+    padded[:, 4:34], mask[:, 4:34] = ids, True
+    torch.testing.assert_close(model(padded, mask), model(ids), rtol=1e-9, atol=1e-11)
+    with pytest.raises(ValueError, match="stem is 4; expected an odd width"):
+        made(stem=4)
+
+
+def test_checkpointing_changes_no_gradient():
+    model = made().train()
+    wanted = torch.autograd.grad(model(SEQUENCE).sum(), list(model.parameters()))
+    model.set_grad_checkpointing()
+    got = torch.autograd.grad(model(SEQUENCE).sum(), list(model.parameters()))
+    for x, y in zip(got, wanted, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_saving(tmp_path):
+    model = made(mixer="lion_d_diag", decay="fixed_random")  # whose decays are random, and learned
+    save_model(model, tmp_path)
+    assert torch.equal(load_model(tmp_path).eval()(SEQUENCE), model(SEQUENCE))
+
+
+def test_decays_are_no_weights():
+    assert made().no_weight_decay() == {f"blocks.{i}.attention.decay.log_rate" for i in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "x", "mask", "message"),
+    [
+        ({}, torch.zeros(2, 2, 5).long(), None, r"shape \(2, 2, 5\); expected \[B, T\], as answer is 'sequence'"),
+        ({"answer": "pair"}, torch.zeros(2, 5).long(), None, r"expected \[B, 2, T\]"),
+        ({}, SEQUENCE, torch.ones(1, 40), r"dtype float32; expected \(1, 40\), as x, and bool"),
+        ({"positions": "learned", "max_tokens": 30}, SEQUENCE, None, "expected at most 30"),
+    ],
+)
+def test_what_is_refused(changes, x, mask, message):
+    with pytest.raises(ValueError, match=message):
+        made(**changes)(x, mask)
+    with pytest.raises(ValueError, match="answer is 'all'; expected one of 'sequence', 'pair', 'token'"):
+        LongConfig(answer="all")
+
+
+def test_sizes_are_s5s():
+    sizes = {name: (config.dim, config.depth) for name, config in LONG_MODELS.items()}
+    assert sizes == {
+        "listops": (128, 8),
+        "text": (256, 6),
+        "retrieval": (128, 6),
+        "image": (512, 6),
+        "pathfinder": (192, 6),
+        "pathx": (128, 6),
+    }
+    assert all(config.dim == 32 * config.heads for config in LONG_MODELS.values())
+
+
+@pytest.mark.parametrize("decay", ["fixed_hippo", "selective_hippo"])
+def test_gradients_at_both_ends_of_a_long_sequence(decay):
+    """Path-X's length, HIPPO's decays, one layer: float32 beside float64."""
+    torch.manual_seed(0)
+    layer = lion.LionAttention(32, 2, "lion_s_diag", decay=decay).double()
+    x, weight = torch.randn(1, 16384, 32).double(), torch.randn(1, 16384, 32).double()
+
+    def gradients(dtype: torch.dtype) -> list[torch.Tensor]:
+        given = x.to(dtype).requires_grad_()
+        loss = (layer.to(dtype)(given) * weight.to(dtype)).sum()
+        return [grad.double() for grad in torch.autograd.grad(loss, [given, *layer.parameters()])]
+
+    (of_input, *of_weights), (wanted, *wanted_weights) = gradients(torch.float32), gradients(torch.float64)
+    for end in (slice(0, 64), slice(-64, None)):
+        scale = wanted[:, end].abs().max()
+        assert scale > 0
+        assert (of_input[:, end] - wanted[:, end]).abs().max() < 1e-4 * scale
+    for got, right in zip(of_weights, wanted_weights, strict=True):
+        assert (got - right).abs().max() <= 1e-4 * right.abs().max()
