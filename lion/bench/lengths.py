@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -64,16 +65,26 @@ def plan(task: MlmTask, times: Sequence[int], tokens: int | None = None) -> list
 def measure(
     model: nn.Module, task: MlmTask, part: Part, advance: Callable[[int], object] = lambda texts: None
 ) -> dict[str, float]:
-    """Loss and accuracy of the hidden tokens, and how many there are."""
+    """Loss and accuracy of the hidden tokens, how many there are, and how many are the commonest token."""
+    usual = commonest(task)
     task = replace(task, length=part.length)
     examples = task.eval_set()
     sums: dict[str, Tensor] = {}
     with torch.no_grad():
         for first in range(0, part.texts, part.batch):
             keys = [(0, i) for i in range(first, min(first + part.batch, part.texts))]
-            sums = summed(sums, task.measure(model, examples.__getitems__(keys)))
+            batch = examples.__getitems__(keys)
+            sums = summed(sums, {**task.measure(model, batch), "commonest": (batch["labels"] == usual).sum()})
             advance(len(keys) * part.length)
     return {**{name: float(x) for name, x in means(sums).items()}, "targets": float(sums["examples"])}
+
+
+def commonest(task: MlmTask) -> int:
+    """The token that is most often in the training text, special ones aside."""
+    packed = task.packed("train")
+    counts = np.bincount(packed.tokens, minlength=packed.tokenizer.vocab_size)
+    counts[list(packed.tokenizer.special_ids)] = 0
+    return int(counts.argmax())
 
 
 def run(
@@ -126,6 +137,7 @@ def _record(folder: Path, task: MlmTask, part: Part, found: dict[str, float]) ->
         "texts": part.texts,
         "targets": int(found["targets"]) if found else None,
         "accuracy": found.get("accuracy"),
+        "commonest": found.get("commonest"),
         "loss": found.get("loss"),
         "left_out": part.left_out or None,
     }
@@ -135,18 +147,25 @@ def report(records: Sequence[dict], setting: dict) -> str:
     rows, last = [], None
     for x in records:
         place = (x["run"], x["mixer"])
-        cells = ("-", "-", "-", "-")
+        cells = ("-", "-", "-", "-", "-")
         if x["accuracy"] is not None:
             spread = math.sqrt(x["accuracy"] * (1 - x["accuracy"]) / x["targets"])
-            cells = (f"{x['targets']:,}", f"{x['accuracy']:.2%}", f"{spread:.2%}", f"{x['loss']:.4f}")
+            cells = (
+                f"{x['targets']:,}",
+                f"{x['accuracy']:.2%}",
+                f"{spread:.2%}",
+                f"{x['commonest']:.2%}",
+                f"{x['loss']:.4f}",
+            )
         sizes = (f"{x['times']}x", f"{x['length']:,}", x["texts"] or "-")
         rows.append([*(place if place != last else ("", "")), *sizes, *cells])
         last = place
-    header = ("run", "model", "of training", "tokens", "texts", "hidden", "accuracy", "+-", "loss")
+    header = ("run", "model", "of training", "tokens", "texts", "hidden", "accuracy", "+-", "commonest", "loss")
     rates = sorted({f"{x['mask']:.0%}" for x in records})
     notes = [
         f"accuracy: of hidden tokens ({' or '.join(rates)}) of held-out text, the same text at every length; "
         "+-: its standard error",
+        "commonest: the accuracy of always saying the token that is most often in the training text",
         "at 1x: also what becomes of longer texts that are cut into pieces of the training length",
     ]
     untrained = {x["run"]: x["trained_length"] for x in records if x["untrained_positions"]}

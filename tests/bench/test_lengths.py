@@ -63,6 +63,7 @@ def test_the_command(runs, tmp_path, capsys):
         else:
             assert 0 <= x["accuracy"] <= 1
             assert x["loss"] > 0
+            assert 0.05 < x["commonest"] < 0.3  # of nine words and a full stop
             assert HELD_OUT * 0.9 <= x["texts"] * x["length"] <= HELD_OUT * 1.1
     assert f"-: {runs['softmax']}: it has learned positions for 32 tokens only" in out
     assert f"{runs['softmax']}: positions beyond 16 were never trained" in out
