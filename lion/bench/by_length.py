@@ -18,7 +18,6 @@ from lion.bench.timing import interleaved
 from lion.bench.vision import per_second
 from lion.progress import progress
 from lion.text import mebibytes, ratio, table
-from lion.train.allocation import keep_memory
 
 SHARE = 0.6  # of the memory there is
 
@@ -52,7 +51,6 @@ def run(contest: Contest, cases: Sequence[Case], rounds: int, json_path: Path | 
             f"lengths is {sorted({case.length for case in cases})}, rounds {rounds}; expected lengths and rounds of 1 "
             "or more, and training or inference."
         )
-    keep_memory()  # as `lion train` does; or pages that come and go would be a part of all times
     records: list[dict] = []
     with progress(total=len(cases) * len(contest.names) * (rounds + 1), unit="run") as bar:
         for case in cases:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from lion.train.allocation import keep_memory
+
 
 def interleaved(
     works: Mapping[str, Callable[[], object]],
@@ -19,6 +21,7 @@ def interleaved(
     have the same number of tries: `rounds`, or as many as the slowest can have in `patience` seconds, but 3.
     Every other round goes backwards: what the one before left in caches and memory helps or hurts all alike.
     """
+    keep_memory()  # as `lion train` does; or pages that come and go would be a part of all times
     warm = {}
     for name, work in works.items():
         warm[name] = seconds(work)

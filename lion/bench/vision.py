@@ -26,7 +26,6 @@ from lion.ops.checks import one_of
 from lion.ops.kernels import FORMS, KERNELS
 from lion.progress import progress
 from lion.text import mebibytes, ratio, table
-from lion.train.allocation import keep_memory
 
 SIZES = ("tiny", "small")
 PIXELS = (224, 512, 1024)
@@ -229,7 +228,6 @@ def run(
     passes = [which for which, wanted in (("training", training), ("inference", inference)) if wanted]
     what = {which: contenders(models, forms, PASSES[which]) for which in passes}
     plan = [(size, n, which) for size in dict.fromkeys(sizes) for n in sorted(set(pixels)) for which in passes]
-    keep_memory()  # as `lion train` does; or pages that come and go would be a part of all times
     records: list[dict] = []
     with progress(total=sum(len(what[which]) for *_, which in plan) * (rounds + 1), unit="run") as bar:
         for size, n, which in plan:
