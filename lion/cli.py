@@ -179,8 +179,13 @@ def _eval(commands) -> None:
     parser = commands.add_parser("eval", help="evaluate a finished run, in any form")
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     parser.add_argument("--form", default="auto", help="auto, full, rnn, chunk or scan: never what, only how (auto)")
-    parser.add_argument("--batch", type=int, default=64, help="examples at once (64)")
-    parser.add_argument("--test", default="", metavar="FILE", help="texts: evaluate on this; mnli: or on 'mismatched'")
+    parser.add_argument("--batch", type=int, help="examples at once (as in training)")
+    parser.add_argument(
+        "--test",
+        default="",
+        metavar="FILE",
+        help="texts or DNA: evaluate on this; mnli: on 'mismatched'; lra: on 'test'",
+    )
 
     def run(args: argparse.Namespace) -> None:
         from lion.ops.checks import one_of
@@ -195,10 +200,10 @@ def _eval(commands) -> None:
 
 
 def _predict(commands) -> None:
-    parser = commands.add_parser("predict", help="classify images or texts, or fill a gap, with a finished run")
+    parser = commands.add_parser("predict", help="classify images, texts or DNA, or fill a gap, with a finished run")
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="files of images; or texts, for a run of `mlm` with [MASK] in them"
+        "inputs", nargs="+", metavar="INPUT", help="files of images; texts or DNA, with a [MASK] for `mlm` and `dna`"
     )
     parser.add_argument("--form", default="auto", help="auto, full, rnn, chunk or scan (auto)")
     parser.add_argument("--best", type=int, default=3, help="so many of the likeliest classes (3)")

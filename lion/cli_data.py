@@ -32,12 +32,12 @@ def add_data(commands) -> None:
             one.add_argument("--processes", type=int, help="so many at once (one for each processor)")
             one.add_argument("--arrays", action="store_true", help="write arrays instead")
         if task in (*MADE, "text"):
-            one.add_argument("--seed", type=int, default=0, help="(0)")
+            one.add_argument("--seed", type=int, help="(0)")
         if task == "pathfinder":
             one.add_argument("--size", type=int, default=32, help="height and width: 32, 64, 128 or 256 (32)")
             one.add_argument("--contour-length", type=int, default=14, help="6, 9 or 14: easy to hard (14)")
         for name, default in LISTOPS.items() if task == "listops" else ():
-            one.add_argument(f"--{name}", type=int, default=default, help=f"({default})")
+            one.add_argument(f"--{name}", type=int, help=f"({default})")
     parser.set_defaults(run=_run)
 
 
@@ -47,6 +47,8 @@ def _run(args: argparse.Namespace) -> None:
     from lion.data.sequences import SPLITS
     from lion.text import table
 
+    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+        raise ValueError(f"--out is {args.out}, where there is something already; expected a new or empty folder.")
     given = {name.replace("-", "_") for name in (*LISTOPS, "counts", "processes", "seed", "size", "contour_length")}
     options = {name: x for name, x in vars(args).items() if name in given and x is not None}
     sets = {split: long_range(args.what, split, args.data, **options) for split in SPLITS}

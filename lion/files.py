@@ -139,6 +139,14 @@ def check(folder: Path, files: Mapping[str, Mapping[str, int]]) -> None:
             raise DamagedFile(f"{path} is damaged: its checksum is wrong.")
 
 
+def stamp(path: Path) -> tuple[int, int] | None:
+    """What tells whether a file has changed; None if it is not there."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
+    return None
+
+
 def make_once(folder: Path, write: Callable[[Path], object]) -> None:
     """A folder that `write` fills, unless it is there already. Of several processes one does it, the others wait."""
     if folder.exists():

@@ -20,6 +20,7 @@ from lion.progress import progress
 from lion.text import mebibytes, ratio, table
 
 SHARE = 0.6  # of the memory there is
+PROBE = 2048  # tokens that anything can be tried with
 
 
 class Case(NamedTuple):
@@ -48,15 +49,16 @@ def run(contest: Contest, cases: Sequence[Case], rounds: int, json_path: Path | 
     """Measure, print a table, write the JSON and draw a picture of inference beside it."""
     if not cases or min(case.length for case in cases) < 1 or rounds < 1:
         raise ValueError(
-            f"lengths is {sorted({case.length for case in cases})}, rounds {rounds}; expected lengths and rounds of 1 "
-            "or more, and training or inference."
+            f"there are {len(cases)} cases to measure, in {rounds} rounds; expected lengths and rounds of 1 or more, "
+            "and training or inference at one of them."
         )
     records: list[dict] = []
+    setting = current_setting()
     with progress(total=len(cases) * len(contest.names) * (rounds + 1), unit="run") as bar:
         for case in cases:
             bar.describe(f"{case.size}, {case.length} tokens, {'training' if case.training else 'inference'}")
             records += measure(contest, case, records, rounds, bar.advance)
-    setting = current_setting()
+            save(json_path, {"setting": setting, "results": records}, unfinished=True)
     print(report(contest, records, setting))
     save(json_path, {"setting": setting, "results": records})
     if any(not case.training for case in cases):
@@ -73,6 +75,7 @@ def measure(
 ) -> list[dict]:
     first = min(1000, contest.vocab_size(case.size) // 2)  # behind what may be special
     ids = torch.randint(first, contest.vocab_size(case.size), (case.batch, case.length))
+    known = [*known, *probes(contest, case, known)]
     left_out = {name: reason for name in contest.names if (reason := too_much(contest, name, case, known))}
     works = {name: work(contest.make(name, case), ids, case.training) for name in contest.names if name not in left_out}
     times, tries = interleaved(works, rounds=rounds, tick=lambda: tick(1))
@@ -90,6 +93,15 @@ def measure(
         }
         for name in contest.names
     ]
+
+
+def probes(contest: Contest, case: Case, known: Sequence[dict]) -> list[dict]:
+    """Where nothing is known yet of long sequences, what shorter ones take."""
+    seen = {x["name"] for x in known if (x["training"], x["size"]) == (case.training, case.size)}
+    if seen or case.batch * case.length <= PROBE:
+        return []
+    short = case._replace(length=PROBE, batch=1)
+    return measure(contest, short, [], rounds=1)
 
 
 def work(model: nn.Module, ids: Tensor, training: bool) -> Callable[[], object]:

@@ -10,22 +10,24 @@ from lion.text import table
 from lion.train.dna import DnaTask
 from lion.train.using import evaluate, load_run
 
+AT_ONCE = 1 << 17  # nucleotides that a model reads
+
 
 def run(folders: Sequence[Path], *, orders: Sequence[int] = (5,), json_path: Path | None = None) -> list[dict]:
     """Print the share of hidden nucleotides that is found by each run and by tables of so many neighbours."""
     for order in orders:
         if not 0 <= order <= min(MOST.values()):
             raise ValueError(f"orders has {order}; expected from 0 to {min(MOST.values())} neighbours.")
-    tasks = {folder: load_run(folder).run.task for folder in folders}
+    tasks = {folder: _task(folder) for folder in dict.fromkeys(folders)}
     records: list[dict] = []
+    done = []
     for folder, task in tasks.items():
-        if not isinstance(task, DnaTask):
-            raise ValueError(f"the run in {folder} is not of `lion train dna`; expected one that is.")
-        about = {"data": task.data, "length": task.length}
-        found = evaluate(folder, batch=max(1, (1 << 17) // task.length))
+        about = {name: getattr(task, name) for name in ("data", "length", "mask", "holdout", "block")}
+        found = evaluate(folder, batch=max(1, AT_ONCE // task.length))
         records.append({"name": str(folder), **about, "accuracy": found["accuracy"]})
-        if any(x["name"] != str(folder) and (x["data"], x["length"]) == tuple(about.values()) for x in records):
+        if about in done:
             continue  # its tables are there already
+        done.append(about)
         kinds = [(order, sides, peek) for order in orders for sides in SIDES for peek in (True, False)]
         with progress(total=len(kinds), unit="table") as bar:
             for order, sides, peek in kinds:
@@ -36,8 +38,15 @@ def run(folders: Sequence[Path], *, orders: Sequence[int] = (5,), json_path: Pat
                 seen = "as they are" if peek else "as far as they are not hidden"
                 records.append({"name": f"{order} neighbours {where}, {seen}", **about, "accuracy": share})
                 bar.advance(1)
-    rows = [(x["name"], x["data"], f"{x['length']:,}", f"{x['accuracy']:.2%}") for x in records]
-    print(table(("what", "data", "window", "found"), rows))
+    rows = [(x["name"], x["data"], f"{x['length']:,}", f"{x['mask']:.0%}", f"{x['accuracy']:.2%}") for x in records]
+    print(table(("what", "data", "window", "hidden", "found"), rows))
     print("\nfound: of the hidden nucleotides held out. A table says what stood most often between such neighbours.")
     save(json_path, {"results": records})
     return records
+
+
+def _task(folder: Path) -> DnaTask:
+    task = load_run(folder).run.task
+    if not isinstance(task, DnaTask):
+        raise ValueError(f"the run in {folder} is not of `lion train dna`; expected one that is.")
+    return task

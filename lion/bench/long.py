@@ -10,6 +10,7 @@ from torch import nn
 from lion.bench import by_length
 from lion.bench.by_length import Case, Contest
 from lion.models.long_range import LONG_MODELS, LongModel
+from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.optional import need_transformers
@@ -18,7 +19,7 @@ SOFTMAX, MAMBA2 = "softmax", "Mamba-2"
 USUAL = ("lion_lit", "lion_d", "lion_s", "lion_d_diag", "lion_s_diag")
 LENGTHS = (1024, 4096, 16384, 65536, 262144, 1048576)
 TRAINED_TO = 262144  # tokens of a sequence, in training
-CHECKPOINTED = 65536  # longer ones are trained with gradient checkpointing
+CHECKPOINTED = 16384  # longer ones are trained with gradient checkpointing
 PATIENCE = 150.0  # seconds that a run may be expected to take
 SIZE, VOCABULARY = "pathx", 256
 
@@ -27,10 +28,7 @@ def make_model(name: str, case: Case) -> nn.Module:
     again = case.training and case.length > CHECKPOINTED
     if name == MAMBA2:
         return mamba2(checkpointed=again)
-    config = replace(LONG_MODELS[SIZE], mixer=name, vocab_size=VOCABULARY)
-    if not config.tells_order:
-        config = replace(config, positions="learned", max_tokens=case.length)
-    model = LongModel(config)
+    model = LongModel(placed(replace(LONG_MODELS[SIZE], mixer=name, vocab_size=VOCABULARY), case.length))
     model.set_grad_checkpointing(again)
     return model
 

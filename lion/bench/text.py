@@ -9,6 +9,7 @@ from torch import nn
 from lion.bench import by_length
 from lion.bench.by_length import Case, Contest
 from lion.models.encoder import ENCODERS, Encoder, EncoderConfig
+from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.optional import need_transformers
@@ -24,12 +25,7 @@ PATIENCE = 240.0  # seconds that a run may be expected to take
 def make_model(name: str, size: str, length: int) -> nn.Module:
     """Without dropout, which torch's softmax attention on CPUs has no fast kernel for."""
     config = replace(ENCODERS[size], dropout=0.0, max_tokens=max(512, length))
-    return bert(config) if name == BERT else Encoder(_with_mixer(config, name))
-
-
-def _with_mixer(config: EncoderConfig, mixer: str) -> EncoderConfig:
-    config = replace(config, mixer=mixer)
-    return config if config.tells_order else replace(config, positions="learned")
+    return bert(config) if name == BERT else Encoder(placed(replace(config, mixer=name)))
 
 
 def bert(config: EncoderConfig) -> nn.Module:

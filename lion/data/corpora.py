@@ -20,6 +20,7 @@ ENDINGS = (*IN_FOLDERS, ".csv", ".tsv")  # in a folder of texts, a table is more
 NAMED = ("english", "imdb")
 HUB = "hf://"
 PART = 1 << 20  # characters
+FEW = 20  # files
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,15 @@ def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", pe
     Args:
         column: the field of .csv, .tsv, .jsonl, .parquet and .arrow files that holds the text.
         per: what of a .txt file is one document: the "file" (in parts, if it has more than a million characters), a
-            "paragraph", which an empty line ends, or a "line".
+            "paragraph", which an empty line ends, or a "line". "": the file, or of fewer than 20 the
+            paragraph, so that some can be held out.
     """
-    one_of("per", per, TXT)
+    one_of("per", per, ("", *TXT))
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     found = sorted({path for one in given for path in _files(one)})
     if not found:
         raise ValueError("paths is empty; expected a file, a folder or a pattern such as 'books/*.txt'.")
+    per = per or ("file" if len(found) >= FEW else "paragraph")
     known = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in found]
     return Documents(
         name=", ".join(map(str, given)),
@@ -88,6 +91,8 @@ def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", pe
 
 
 def _files(given: str | Path) -> list[Path]:
+    if str(given).startswith(HUB):
+        raise ValueError(f"{given} is one of several sources; expected a set of the hub by itself.")
     path = fetched(given) if isinstance(given, str) and given in NAMED else Path(given).expanduser()
     if path.is_dir():
         inside = sorted(x for x in path.rglob("*") if x.is_file() and not x.name.startswith("."))
@@ -102,6 +107,12 @@ def _files(given: str | Path) -> list[Path]:
         if ending(file) not in ENDINGS:
             raise ValueError(f"{file} ends in {ending(file)!r}; expected one of {', '.join(ENDINGS)}.")
     return found
+
+
+def several(given: str) -> list[str]:
+    """Names, paths or patterns with spaces between them; or the one path or pattern that has spaces in it."""
+    path = Path(given).expanduser()
+    return [given] if path.exists() or any(glob.iglob(str(path), recursive=True)) else given.split()
 
 
 def fetched(name: str) -> Path:

@@ -64,7 +64,7 @@ class Windows:
             raise ValueError(
                 f"{split} of {genome.name} has no stretch of {length:,} nucleotides without a gap; the longest has "
                 f"{sizes.max(initial=0):,} (holdout is {holdout}, block is {block:,}, of {len(genome):,}): take a "
-                "smaller length, or another block."
+                f"smaller {'length' if len(parts) else 'block, so that there are several'}."
             )
         self.parts, sizes = parts[sizes >= length], sizes[sizes >= length]
         self.nucleotides = int(sizes.sum())
@@ -152,7 +152,7 @@ class MaskedNucleotides:
         reverse_complement: bool = True,
     ):
         if not 0 < rate <= 1:
-            raise ValueError(f"rate is {rate}; expected a share of the nucleotides, above 0 and at most 1.")
+            raise ValueError(f"rate is {rate}; expected a share of the nucleotides to hide, above 0 and at most 1.")
         learning = windows.split == "train"
         self.hidden = hidden if hidden is not None else MASKED if learning else 1.0
         if not 0 <= self.hidden <= 1:
@@ -217,11 +217,12 @@ def labelled_sequences(
     if ending(path) in FASTA:
         return _from_fasta(path, classes, numbers)
     first = next(iter(records(path)), None)
-    if first is not None and sequence_column is None:
-        sequence_column = _sequence_column(path, list(first.fields))
+    if first is not None:
+        sequence_column = sequence_column or _sequence_column(path, list(first.fields))
+        one_of(f"sequence_column for {path}", sequence_column, first.fields)
     found = labelled(path, sequence_column, label_column, classes=classes, numbers=numbers)
-    rows = zip(found.texts, records(path), strict=True)
-    tokens = [encode(str(sequence), place(path, row.number)) for sequence, row in rows]
+    rows = zip(found.texts, found.rows, strict=True)
+    tokens = [encode(str(sequence), place(path, row)) for sequence, row in rows]
     return LabelledDna(tokens, found.labels, found.classes)
 
 
@@ -258,16 +259,18 @@ def _from_fasta(path: Path, classes: Sequence[str] | None, numbers: bool | None)
 
 def split_sequences(found: LabelledDna, holdout: float = 0.2, seed: int = 0) -> tuple[LabelledDna, LabelledDna]:
     """Two parts, the second with about this share of every class. Copies of a sequence are together, and so is the
-    other strand of it."""
+    other strand of it. Which part one is in depends on it, and hardly on the others."""
     if not 0 < holdout < 1:
         raise ValueError(f"holdout is {holdout}; expected a share between 0 and 1.")
     names = [min(x.tobytes(), reverse_complement(x).tobytes()) for x in found.tokens]
-    groups: dict[bytes, int] = {}
-    group = np.array([groups.setdefault(name, len(groups)) for name in names])
-    first = np.unique(group, return_index=True)[1]
-    labels = found.labels[first] if found.classes is not None else np.zeros(len(first), np.int64)
-    held = np.isin(group, stratified(labels, holdout, seed)[1])
-    return found.part(np.flatnonzero(~held)), found.part(np.flatnonzero(held))
+    strata = found.labels if found.classes is not None else np.zeros(len(names), np.int64)
+    kept, held = stratified(strata, holdout, seed, names)
+    if not len(held):
+        raise ValueError(
+            f"there are {len(names)} sequences, too few to hold any out; expected two of a class, at least: add some, "
+            "or give others with --test FILE."
+        )
+    return found.part(kept), found.part(held)
 
 
 def splice(split: str, *, data: Path | str | None = None, seed: int = 0, holdout: float = 0.2) -> LabelledDna:

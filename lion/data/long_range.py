@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lion.data import REVIEWS, lion_data_folder
+from lion.data import REVIEWS, fetch, lion_data_folder
 from lion.data import long_range_files as files
 from lion.data.images import load_images
 from lion.data.listops import COUNTS as LISTOPS_COUNTS
@@ -26,6 +26,8 @@ from lion.ops.checks import one_of
 
 BYTES = 257  # tokens of text: padding and 256 bytes
 CIFAR_MEAN, CIFAR_STD = 122.6 / 255, 61.0 / 255  # of its grey pixels
+NEEDED = {"text": "imdb", "image": "cifar10"}  # what is to be fetched, unless it is given
+OF_MAKING = ("min_length", "max_depth", "max_args", "counts", "seed")  # options that files take no notice of
 RED, GREEN, BLUE = 19595, 38470, 7471  # ITU-R 601's weights of luminance, 0.299, 0.587 and 0.114, times 65536
 
 
@@ -42,8 +44,12 @@ def long_range(task: str, split: str, data: Path | str | None = None, **options:
     known = [name for name in inspect.signature(LONG_RANGE[task]).parameters if name not in ("split", "data")]
     for name in options:
         one_of(f"option of {task}", name, known)
+        if data is not None and name in OF_MAKING:
+            raise ValueError(f"{name} is given, but {task} is read from {data}; expected none: it is for making one.")
     if data is not None and not Path(data).expanduser().exists():
         raise FileNotFoundError(f"data is {data}, which does not exist; expected the folder of the arena's files.")
+    if data is None and task in NEEDED and not any((lion_data_folder() / NEEDED[task]).glob("*")):
+        fetch(NEEDED[task])
     return LONG_RANGE[task](split, data, **options)
 
 
@@ -112,8 +118,8 @@ def load_image(split: str, data: Path | str | None = None, *, tokens: bool = Fal
         tokens: whether pixels are tokens 0 to 255; by default they are numbers, normalised.
     """
     place = Path(data).expanduser() if data is not None else lion_data_folder() / "cifar10"
-    inside = sorted(path for path in place.glob("*") if path.is_file()) if place.is_dir() else [place]
-    key = files.stamp(path for path in inside if path.exists())
+    there = [path for pattern in ("*", "*/*", "*/*/*") for path in sorted(place.glob(pattern)) if path.is_file()]
+    key = [str(place.resolve()), files.stamp(there or ([place] if place.exists() else []))]
     folder = kept("image", key, partial(_pack_cifar, data=data))
     return Sequences(folder, split, Kind(10, 32 * 32, 256 if tokens else None, mean=CIFAR_MEAN, std=CIFAR_STD))
 

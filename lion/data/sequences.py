@@ -208,8 +208,9 @@ class Sequences:
         return len(self.labels)
 
     def row(self, index: int) -> list[np.ndarray]:
-        """The bytes of an example: one sequence, or two."""
-        pieces = zip(np.atleast_1d(self.starts[index]), np.atleast_1d(self.lengths[index]), strict=True)
+        """The bytes of an example, as many as are read: one sequence, or two."""
+        lengths = np.minimum(self.lengths[index], self.max_length)
+        pieces = zip(np.atleast_1d(self.starts[index]), np.atleast_1d(lengths), strict=True)
         return [np.array(self.tokens[begin : begin + length]) for begin, length in pieces]
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:

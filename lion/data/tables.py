@@ -38,6 +38,7 @@ class Labelled(NamedTuple):
     texts: list[Text]
     labels: np.ndarray  # int64, by class; or float32, where there are no classes
     classes: list[str] | None  # names, by label; None for numbers to be predicted
+    rows: Sequence[int] = ()  # of a file, where each stands: `Row.number`
 
 
 class Row(NamedTuple):
@@ -151,7 +152,7 @@ def _read_json_lines(path: Path) -> Iterator[Row]:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    parquet = need("pyarrow.parquet", "pyarrow", "text")
+    parquet = need("pyarrow.parquet", "pyarrow", "tables")
     with reading(str(path)):
         file = parquet.ParquetFile(path)
     with file:
@@ -160,7 +161,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
 
 def _read_arrow(path: Path) -> Iterator[Row]:
     """As Hugging Face's `datasets` keep them: a stream; or Arrow's file format."""
-    arrow = need("pyarrow", "pyarrow", "text")
+    arrow = need("pyarrow", "pyarrow", "tables")
     with reading(str(path)):
         source = arrow.memory_map(str(path))
     with source:
@@ -248,7 +249,7 @@ def labelled(
     if not texts:
         raise ValueError(f"{path} has no rows; expected texts with labels.")
     labels, names = as_labels(path, values, rows, columns[-1], classes, numbers)
-    return Labelled(texts, labels, names)
+    return Labelled(texts, labels, names, rows)
 
 
 def check_text(at: str, column: str, text: object) -> None:
@@ -291,10 +292,7 @@ def as_labels(
             if count is None:
                 raise ValueError(f"{place(path, row)} has {value!r} in {column!r}; expected a number.")
         return np.array(counts, np.float32), None
-    names = [
-        str(value).strip() if x is None or x != round(x) else str(round(x))
-        for value, x in zip(values, counts, strict=True)
-    ]
+    names = [str(value).strip() if x is None else _named(value, x) for value, x in zip(values, counts, strict=True)]
     if classes is None:
         classes = sorted(set(names), key=float if None not in counts else None)
         if len(classes) < 2:
@@ -304,6 +302,12 @@ def as_labels(
         if name not in index:
             raise ValueError(f"{place(path, row)} has {name!r} in {column!r}; expected one of {listed(index)}.")
     return np.array([index[name] for name in names], np.int64), list(index)
+
+
+def _named(value: Any, number: float) -> str:
+    """The class of a label that is a number: "1.0" and 1 are the same one, "007" and "1e2" are as they are written."""
+    whole = re.fullmatch(r"-?(0|[1-9]\d*)(\.0*)?", value.strip()) if isinstance(value, str) else number == round(number)
+    return str(round(number)) if whole else str(value).strip()
 
 
 def _number(value: Any) -> float | None:

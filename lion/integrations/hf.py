@@ -127,6 +127,7 @@ class LionConfig(PreTrainedConfig):
         self.attention_norm = attention_norm
         self.form = form
         self.tie_word_embeddings = tie_word_embeddings
+        self.encoder()  # which checks some of it
 
     @classmethod
     def of(cls, encoder: EncoderConfig, **others: Any) -> "LionConfig":
@@ -146,10 +147,10 @@ class LionPreTrainedModel(PreTrainedModel):
     _keep_in_fp32_modules_strict = ["decay"]  # noqa: RUF012
 
     @classmethod
-    def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **options: Any) -> Any:
         """As transformers has it; it says which weights are damaged, if they are."""
-        with files.intact(name):
-            return super().from_pretrained(name, *args, **options)
+        with files.intact(pretrained_model_name_or_path):
+            return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
 
     def initialize_weights(self) -> None:
         """What no checkpoint has filled begins as in a new model.
@@ -223,7 +224,8 @@ class LionModel(LionPreTrainedModel):
                 "output_attentions is True; expected False: linear attention computes no [T, T] weights. "
                 "LionAttention.weights(x) makes them, for a layer's input x."
             )
-        mask = _real_tokens(attention_mask)
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        mask = _real_tokens(attention_mask, given)
         if mask is not None and cu_seqlens is not None:
             raise ValueError(
                 "attention_mask hides tokens, but cu_seqlens is given; expected one of them: "
@@ -255,13 +257,14 @@ class LionModel(LionPreTrainedModel):
         return output if _as_dict(config, return_dict) else output.to_tuple()
 
 
-def _real_tokens(attention_mask: Tensor | None) -> Tensor | None:
+def _real_tokens(attention_mask: Tensor | None, given: Tensor | None) -> Tensor | None:
     """True for real tokens. None if all are: then nothing need be left out."""
     if attention_mask is None:
         return None
-    if attention_mask.dim() != 2:
+    if attention_mask.dim() != 2 or (given is not None and attention_mask.shape != given.shape[:2]):
+        wanted = "" if given is None else f"{tuple(given.shape[:2])} = "
         raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; expected [B, T], not 0 for real tokens: "
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected {wanted}[B, T], not 0 for real tokens: "
             "linear attention has no scores that a mask of pairs could be added to."
         )
     mask = attention_mask.bool()

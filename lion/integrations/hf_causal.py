@@ -101,7 +101,8 @@ class LionForCausalLM(PreTrainedModel, GenerationMixin):
     config: LionCausalConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ("Block",)
+    # Rounded to half precision, decays close to 1 would forget some percent too fast or too slowly.
+    _keep_in_fp32_modules_strict = ["decay"]  # noqa: RUF012
     _tied_weights_keys = {"lm_head.weight": "model.embed.weight"}  # noqa: RUF012
 
     def __init__(self, config: LionCausalConfig):
@@ -115,10 +116,10 @@ class LionForCausalLM(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     @classmethod
-    def from_pretrained(cls, name: Any, *args: Any, **options: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **options: Any) -> Any:
         """As transformers has it; it says which weights are damaged, if they are."""
-        with files.intact(name):
-            return super().from_pretrained(name, *args, **options)
+        with files.intact(pretrained_model_name_or_path):
+            return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
 
     @property
     def generation_mode(self) -> str:
@@ -154,9 +155,18 @@ class LionForCausalLM(PreTrainedModel, GenerationMixin):
         """
         if output_attentions or (output_attentions is None and self.config.output_attentions):
             raise ValueError("output_attentions is True, but no scores are computed: see LionAttention.weights.")
+        for name, value in kwargs.items():
+            if value is not None and (name == "position_ids" or name.startswith("cu_seq")):
+                raise ValueError(
+                    f"{name} is given; expected none: a row is one text here, and its tokens are counted by "
+                    "themselves. Texts packed into a row would run into each other: pad them, with an attention_mask."
+                )
         given = input_ids if inputs_embeds is None else inputs_embeds
         if given is None or (input_ids is not None and inputs_embeds is not None):
             raise ValueError("expected either input_ids or inputs_embeds.")
+        if given.dim() != (2 if inputs_embeds is None else 3):
+            name, wanted = ("input_ids", "[B, T]") if inputs_embeds is None else ("inputs_embeds", "[B, T, dim]")
+            raise ValueError(f"{name} has shape {tuple(given.shape)}; expected {wanted}.")
         inputs = {"ids": input_ids, "embeddings": inputs_embeds, "mask": _mask(attention_mask, given.shape[1])}
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
@@ -338,5 +348,5 @@ def _mask(attention_mask: Tensor | None, tokens: int) -> Tensor | None:
     return attention_mask[:, attention_mask.shape[1] - tokens :].bool()
 
 
-AutoConfig.register(LionCausalConfig.model_type, LionCausalConfig)
-AutoModelForCausalLM.register(LionCausalConfig, LionForCausalLM)
+AutoConfig.register(LionCausalConfig.model_type, LionCausalConfig, exist_ok=True)
+AutoModelForCausalLM.register(LionCausalConfig, LionForCausalLM, exist_ok=True)

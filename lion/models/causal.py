@@ -60,7 +60,7 @@ class States(NamedTuple):
 
     def select(self, rows: Tensor) -> "States":
         """Of these sequences of the batch, in this order."""
-        layers = [{name: x.index_select(0, rows) for name, x in layer.items()} for layer in self.layers]
+        layers = [{name: x.index_select(0, rows.to(x.device)) for name, x in layer.items()} for layer in self.layers]
         return States(layers, self.tokens.index_select(0, rows))
 
     @property

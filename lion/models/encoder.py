@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lion.models.mixers import make_layer
+from lion.models.mixers import make_layer, mixer_tells_order
 from lion.models.positions import count
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.layers import LionAttention
@@ -45,8 +45,7 @@ class EncoderConfig:
     @property
     def tells_order(self) -> bool:
         """Whether it makes a difference what order the tokens have."""
-        variant = VARIANTS[self.mixer]
-        return self.positions == "learned" or variant.delta or (self.decay or variant.decay) != "none"
+        return self.positions == "learned" or mixer_tells_order(self)
 
 
 class Encoder(nn.Module):
@@ -146,7 +145,8 @@ class Embeddings(nn.Module):
                 f"{tuple(x.shape[:2])} = [B, T] and bool, True for real tokens."
             )
         if self.types is not None:
-            x = x + (self.types.weight[0] if token_type_ids is None else self.types(token_type_ids))
+            kinds = torch.zeros(1, 1, dtype=torch.long, device=x.device) if token_type_ids is None else token_type_ids
+            x = x + self.types(kinds)
         elif token_type_ids is not None:
             raise ValueError("token_type_ids is given, but token_types is 0; expected none: leave them out.")
         if self.positions is not None:

@@ -1,13 +1,12 @@
 """Classifiers of long sequences: the Long Range Arena's, and of genomes."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lion.models.mixers import make_layer
+from lion.models.mixers import make_layer, mixer_tells_order
 from lion.models.positions import count
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.variants import VARIANTS
@@ -44,8 +43,7 @@ class LongConfig:
     @property
     def tells_order(self) -> bool:
         """Whether it makes a difference what order the tokens have."""
-        variant = VARIANTS[self.mixer]
-        return self.positions == "learned" or variant.delta or (self.decay or variant.decay) != "none"
+        return self.positions == "learned" or mixer_tells_order(self)
 
 
 class LongModel(nn.Module):
@@ -98,8 +96,9 @@ class LongModel(nn.Module):
         y = self.embedding(x if self.config.vocab_size else x[..., None])
         if self.positions is not None:
             y = y + self.positions(count(y, self.positions.num_embeddings, mask))
+        if mask is not None:
+            y = y.masked_fill(~mask[..., None], 0)  # whatever is there, even if it is no number
         if self.stem is not None:
-            y = y if mask is None else y * mask[..., None]
             y = y + self.stem(y.transpose(1, 2)).transpose(1, 2)
         y = self.dropout(y)
         for block in self.blocks:
@@ -139,12 +138,11 @@ def mean(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 # Widths and depths are those of S5, which the paper follows. Heads, which S5 has none of, are of 32 channels.
-_sized = partial(LongConfig, classes=2)
 LONG_MODELS: dict[str, LongConfig] = {
-    "listops": _sized(dim=128, depth=8, heads=4, classes=10),
-    "text": _sized(dim=256, depth=6, heads=8, dropout=0.1),
-    "retrieval": _sized(dim=128, depth=6, heads=4, answer="pair"),
-    "image": _sized(dim=512, depth=6, heads=16, classes=10, dropout=0.1),
-    "pathfinder": _sized(dim=192, depth=6, heads=6, dropout=0.05),
-    "pathx": _sized(dim=128, depth=6, heads=4),
+    "listops": LongConfig(classes=10, dim=128, depth=8, heads=4),
+    "text": LongConfig(classes=2, dim=256, depth=6, heads=8, dropout=0.1),
+    "retrieval": LongConfig(classes=2, dim=128, depth=6, heads=4, answer="pair"),
+    "image": LongConfig(classes=10, dim=512, depth=6, heads=16, dropout=0.1),
+    "pathfinder": LongConfig(classes=2, dim=192, depth=6, heads=6, dropout=0.05),
+    "pathx": LongConfig(classes=2, dim=128, depth=6, heads=4),
 }

@@ -51,3 +51,9 @@ def make_layer(config: WithMixer, **options: Any) -> LionAttention:
         norm=config.norm,
         **options,
     )
+
+
+def mixer_tells_order(config: WithMixer) -> bool:
+    """Whether it makes a difference to the layers what order the tokens have."""
+    variant = VARIANTS[config.mixer]
+    return variant.delta or (config.decay or variant.decay) != "none"

@@ -1,7 +1,30 @@
 """Places of tokens, for models that learn an embedding of each."""
 
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
 import torch
 from torch import Tensor
+
+
+class WithPositions(Protocol):
+    """What configs have that say how places are told."""
+
+    @property
+    def tells_order(self) -> bool: ...
+    @property
+    def positions(self) -> str: ...
+
+
+Config = TypeVar("Config", bound=WithPositions)
+
+
+def placed(config: Config, tokens: int | None = None) -> Config:
+    """The config, with learned positions if nothing else tells the order of tokens; for so many of them, if given."""
+    config = config if config.tells_order else replace(config, positions="learned")  # type: ignore[type-var]
+    if tokens is None or config.positions != "learned":
+        return config
+    return replace(config, max_tokens=tokens)  # type: ignore[type-var]
 
 
 def count(

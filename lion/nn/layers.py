@@ -20,6 +20,7 @@ from lion.ops.attention import attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, NORMS, one_of
 from lion.ops.cpu import projected
+from lion.ops.kernels import FORMS
 from lion.ops.streaming import State, attention_step
 
 GATES: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "sigmoid": torch.sigmoid}
@@ -234,6 +235,7 @@ class LionAttention(nn.Module):
         return self._finish(out[:, None], y.gate, y.values)[:, 0], state
 
     def set_form(self, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> "LionAttention":
+        one_of("form", form, ("auto", *FORMS))
         self.form, self.chunk_size = form, chunk_size
         self.backend = backend or self.backend
         return self

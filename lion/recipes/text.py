@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lion.models.causal import CausalConfig
 from lion.models.encoder import ENCODERS, EncoderConfig
+from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
 from lion.train.config import Optim, Run
 from lion.train.text import GLUE, CausalTask, MlmTask, TextTask
@@ -17,8 +18,7 @@ PAPER = ("lion_lit", "lion_d", "lion_s", "softmax")
 
 def _encoder(mixer: str, size: str, **changes) -> EncoderConfig:
     """Without decays to tell places by, with learned positions."""
-    config = replace(ENCODERS[size], mixer=mixer, **changes)
-    return config if config.tells_order else replace(config, positions="learned")
+    return placed(replace(ENCODERS[size], mixer=mixer, **changes))
 
 
 def mlm(mixer: str = "lion_s") -> Run:
@@ -29,7 +29,7 @@ def mlm(mixer: str = "lion_s") -> Run:
 
 def mlm_c4(mixer: str, size: str) -> Run:
     """The paper's pretraining: C4, 128 tokens, 70,000 steps of 4,096 texts."""
-    task = MlmTask(data="hf://allenai/c4/en", tokenizer="minilm", model=_encoder(mixer, size))
+    task = MlmTask(data="hf://allenai/c4/en", limit=100_000_000, tokenizer="minilm", model=_encoder(mixer, size))
     optim = Optim(
         lr=8e-4 if size == "base" else 2e-4,
         weight_decay=1e-5,

@@ -50,6 +50,7 @@ class Run:
     log_every: int = 10  # steps
     workers: int = 0  # processes that load data
     seed: int = 0
+    recompute: bool = False  # keep what enters a block only, and compute the rest again: for very long sequences
     shard: bool = False  # spread weights and optimizer over the processes (FSDP2), for models too large for one
 
     def __post_init__(self):

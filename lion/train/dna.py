@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from lion import files
 from lion.data import fasta, fetch
 from lion.data.batches import IGNORED
+from lion.data.corpora import several
 from lion.data.dna import (
     LabelledDna,
     LabelledSequences,
@@ -19,6 +21,7 @@ from lion.data.dna import (
     split_sequences,
 )
 from lion.models.long_range import LongConfig, LongModel
+from lion.models.positions import placed
 from lion.ops.checks import one_of
 from lion.train.labelled import LabelledTask
 from lion.train.task import Batch, Examples, Task, classified
@@ -89,20 +92,20 @@ class DnaClassesTask(LabelledTask):
             )
         train = self._sequences("train")
         classes = tuple(train.classes or ())
-        length = self.max_length or 1 + max(len(x) for part in ("train", "test") for x in self._sequences(part).tokens)
-        model = of_tokens(self.model, length, classes=len(classes) or 1, answer="sequence")
-        return replace(self, classes=classes, numbers=train.classes is None, max_length=length, model=model)
+        longest = 1 + max(len(x) for part in ("train", "test") for x in self._sequences(part).tokens)
+        model = of_tokens(self.model, self.max_length or longest, classes=len(classes) or 1, answer="sequence")
+        return replace(self, classes=classes, numbers=train.classes is None, model=model)
 
     def make_model(self) -> nn.Module:
         return LongModel(self.model)
 
     def train_set(self, seed: int) -> Examples:
         return LabelledSequences(
-            self._sequences("train"), self.max_length, reverse_complement=self.reverse_complement, seed=seed
+            self._sequences("train"), self.max_length or None, reverse_complement=self.reverse_complement, seed=seed
         )
 
     def eval_set(self) -> Examples:
-        return LabelledSequences(self._sequences("test"), self.max_length)
+        return LabelledSequences(self._sequences("test"), self.max_length or None)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"])
@@ -119,38 +122,36 @@ class DnaClassesTask(LabelledTask):
         if split == "test" and self.test:
             classes = self.classes if self.classes or self.numbers else tuple(self._sequences("train").classes or ())
             return _labelled(self.test, *columns, classes, not classes)
-        found = _labelled(self.data, *columns)
+        found = _labelled(self.data, *columns, self.classes, self.numbers or None)
         return found if self.test else split_sequences(found)[split == "test"]
 
 
 def of_tokens(model: LongConfig, length: int, *, classes: int, answer: str) -> LongConfig:
     """The model of nucleotides, as long as they are."""
-    model = replace(model, vocab_size=TOKENS, classes=classes, answer=answer)
-    if not model.tells_order:
-        model = replace(model, positions="learned")
-    return replace(model, max_tokens=length) if model.positions == "learned" else model
+    return placed(replace(model, vocab_size=TOKENS, classes=classes, answer=answer), length)
 
 
-@functools.lru_cache(maxsize=2)
 def _genome(data: str) -> fasta.Genome:
-    names = data.split()
+    names = several(data)
     for name in {*names} & {*fasta.NAMED}:
         fetch(name)
     return fasta.Genome(names)
 
 
-@functools.lru_cache(maxsize=4)
 def _labelled(
-    path: str,
-    sequence_column: str,
-    label_column: str,
-    classes: tuple[str, ...] = (),
-    numbers: bool | None = None,
+    path: str, sequence_column: str, label_column: str, classes: tuple[str, ...] = (), numbers: bool | None = None
 ) -> LabelledDna:
-    return labelled_sequences(
-        Path(path).expanduser(),
-        sequence_column or None,
-        label_column or None,
-        classes=list(classes) or None,
-        numbers=numbers,
-    )
+    file = Path(path).expanduser()
+    return _read(file, files.stamp(file), sequence_column or None, label_column or None, classes or None, numbers)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(
+    path: Path,
+    _: object,  # what tells whether the file has changed
+    sequence_column: str | None,
+    label_column: str | None,
+    classes: tuple[str, ...] | None,
+    numbers: bool | None,
+) -> LabelledDna:
+    return labelled_sequences(path, sequence_column, label_column, classes=classes, numbers=numbers)

@@ -35,7 +35,8 @@ def generate(
     if tokens < 1:
         raise ValueError(f"tokens is {tokens}; expected at least 1.")
     tokenizer = load_tokenizer(folder / "model")
-    start = tokenizer.encode([prompt])[0] or [tokenizer.eos_id or 0]  # nothing said: as after the end of a text
+    first = [] if tokenizer.cls_id is None else [tokenizer.cls_id]  # as all that it has learned from begins
+    start = [*first, *tokenizer.encode([prompt])[0]] or [tokenizer.eos_id or 0]  # nothing: as after the end of a text
     how = sampling or Sampling()
     model.generation_mode = mode  # type: ignore[assignment]
     streamer = _Streamer(tokenizer, show)

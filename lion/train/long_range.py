@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
-from lion.data import fetch
 from lion.models.long_range import LONG_MODELS, LongConfig, LongModel
+from lion.models.positions import placed
 from lion.ops.checks import one_of
 from lion.train.task import Batch, Examples, Task, classified
 
 if TYPE_CHECKING:
     from lion.data.sequences import Sequences
-
-NEEDED = {"text": "imdb", "image": "cifar10"}  # what lion.data.fetch has to get, unless `data` is given
 
 
 @dataclass(frozen=True)
@@ -35,15 +33,14 @@ class LongRangeTask(Task):
     def __post_init__(self):
         one_of("name", self.name, LONG_MODELS)
         one_of("test", self.test, ("", "validation", "test"))
+        if len(self.counts) not in (0, 3):
+            raise ValueError(f"counts is {self.counts}; expected three numbers: for training, validation and testing.")
 
     def resolved(self) -> "LongRangeTask":
         found = self._load("validation")
         model = replace(self.model, vocab_size=found.vocab_size or 0, classes=found.classes)
-        if not model.tells_order:
-            model = replace(model, positions="learned")
-        if model.positions == "learned":
-            model = replace(model, max_tokens=found.max_length)
-        return replace(self, model=model)
+        model = replace(model, answer="pair" if found.lengths.ndim == 2 else "sequence")
+        return replace(self, model=placed(model, found.max_length))
 
     def make_model(self) -> nn.Module:
         return LongModel(self.model)
@@ -60,7 +57,7 @@ class LongRangeTask(Task):
 
     def _load(self, split: str) -> "Sequences":
         names = ("min_length", "max_length", "max_depth", "max_args", "counts")
-        given = tuple((name, getattr(self, name)) for name in names if getattr(self, name))
+        given = tuple((name, getattr(self, name)) for name in names if getattr(self, name))  # to be hashed
         return _load(self.name, split, self.data, given)
 
 
@@ -68,6 +65,4 @@ class LongRangeTask(Task):
 def _load(name: str, split: str, data: str, options: tuple[tuple[str, Any], ...]) -> "Sequences":
     from lion.data.long_range import long_range
 
-    if not data and name in NEEDED:
-        fetch(NEEDED[name])
     return long_range(name, split, data or None, **dict(options))

@@ -71,6 +71,8 @@ class Trainer:
 
         torch.manual_seed(mixed(run.seed, MODEL))
         model = self.task.make_model()
+        if run.recompute:
+            _recompute(model)
         self.fingerprint = _fingerprint(model)
         self.model, self.optimizer = self._prepared(model)
         self.bare: nn.Module = self.accelerator.unwrap_model(self.model)
@@ -336,6 +338,15 @@ def caught_signals() -> Iterator[list[int]]:
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+def _recompute(model: nn.Module) -> None:
+    for name in ("set_grad_checkpointing", "gradient_checkpointing_enable"):  # timm's name, and transformers'
+        enable = getattr(model, name, None)
+        if enable is not None:
+            enable()
+            return
+    raise ValueError(f"recompute is set, but a {type(model).__name__} has no gradient checkpointing; expected false.")
 
 
 def _fingerprint(model: nn.Module) -> str:

@@ -8,16 +8,16 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
 from lion.data import fetch, lion_data_folder
 from lion.data.batches import IGNORED
-from lion.data.corpora import NAMED, Documents, documents
+from lion.data.corpora import NAMED, Documents, documents, several
 from lion.data.text import LabelledTexts, MaskedTokens, NextTokens, PackedTokens
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model, train_byte_bpe, train_wordpiece
-from lion.files import read_json, replace_folder
+from lion.files import make_once, read_json, stamp
 from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig, init_linear
 from lion.ops.checks import one_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lion.data.tables import Labelled
     from lion.integrations.hf import LionConfig
 
+Model = TypeVar("Model", EncoderConfig, CausalConfig)
 TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_bpe}
 
 
@@ -36,8 +37,9 @@ class CorpusTask(Task):
     """What tasks on plain text have in common."""
 
     data: str = "english"  # files, patterns, "english" (12 MB of speeches), "imdb"; or hf://owner/name
-    per: str = "file"  # a document is a "file", a "paragraph" or a "line"
+    per: str = ""  # a document is a "file", a "paragraph" or a "line"; "": a file, or a paragraph if files are few
     column: str = "text"  # of tables, the one with the text
+    limit: int = 0  # of documents, the first ones; 0: all
     tokenizer: str = ""  # a folder or file of one, or "bytes"; "": one is made of the data
     vocab_size: int = 8192  # of that
     length: int = 128  # tokens of an example
@@ -47,10 +49,12 @@ class CorpusTask(Task):
     trainer: ClassVar[str]
 
     def text_tokenizer(self) -> TextTokenizer:
-        return tokenizer_of(self.tokenizer, self.trainer, self.documents(), self.vocab_size)
+        if self.tokenizer:
+            return load_tokenizer(self.tokenizer)
+        return trained_tokenizer(self.trainer, self.documents(), self.vocab_size)
 
     def documents(self) -> Documents:
-        return _documents(self.data, self.per, self.column)
+        return _documents(self.data, self.per, self.column, self.limit)
 
     def packed(self, split: str) -> PackedTokens:
         return PackedTokens(self.documents(), self.text_tokenizer(), self.length, split=split, holdout=self.holdout)
@@ -74,7 +78,8 @@ class MlmTask(CorpusTask):
                 f"the tokenizer {self.tokenizer!r} has no [MASK]; expected one that has: leave --tokenizer out, and it "
                 "is made of the data."
             )
-        return replace(self, model=replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id))
+        model = replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id)
+        return replace(self, model=with_room(model, self.length))
 
     def make_model(self) -> nn.Module:
         from lion.integrations.hf import LionConfig, LionForMaskedLM
@@ -104,7 +109,8 @@ class CausalTask(CorpusTask):
     trainer: ClassVar[str] = "bpe"
 
     def resolved(self) -> "CausalTask":
-        return replace(self, model=replace(self.model, vocab_size=self.text_tokenizer().vocab_size))
+        model = replace(self.model, vocab_size=self.text_tokenizer().vocab_size)
+        return replace(self, model=with_room(model, self.length))
 
     def make_model(self) -> nn.Module:
         from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
@@ -141,7 +147,7 @@ class TextTask(LabelledTask):
     tokenizer: str = ""
     vocab_size: int = 8192
     max_length: int = 256
-    start: str = ""  # a run of `mlm` or `text`, or its model, to go on from
+    start: str = ""  # a run of `mlm` or `text`, or its model, to go on from; of `model`, only the dropout counts then
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
     unit: ClassVar[str] = "text"
@@ -157,8 +163,15 @@ class TextTask(LabelledTask):
         found = replace(self, classes=() if numbers else tuple(train.classes or ()), numbers=numbers)
         tokenizer = found.text_tokenizer()
         if self.start:
-            return replace(found, model=_config_of(self.start).encoder())
-        return replace(found, model=replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id))
+            model = replace(_config_of(self.start).encoder(), dropout=self.model.dropout)
+            if model.positions == "learned" and self.max_length > model.max_tokens:
+                raise ValueError(
+                    f"max_length is {self.max_length}, but the model in {self.start} has learned positions for "
+                    f"{model.max_tokens} tokens; expected no more."
+                )
+            return replace(found, model=model)
+        model = replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id)
+        return replace(found, model=with_room(model, self.max_length))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -183,8 +196,10 @@ class TextTask(LabelledTask):
                     "leave --tokenizer out, or --start."
                 )
             return own
+        if self.tokenizer:
+            return load_tokenizer(self.tokenizer)
         texts = [part for text in self.texts("train").texts for part in ([text] if isinstance(text, str) else text)]
-        return tokenizer_of(self.tokenizer, "wordpiece", texts, self.vocab_size)
+        return trained_tokenizer("wordpiece", texts, self.vocab_size)
 
     def make_model(self) -> nn.Module:
         from lion.integrations.hf import LionConfig, LionForSequenceClassification
@@ -210,7 +225,8 @@ class TextTask(LabelledTask):
         return replace(self, tokenizer=str(folder), start="")
 
     def to_predict(self) -> dict[str, Any]:
-        return {"classes": list(self.classes), "max_length": self.max_length}
+        pairs = not isinstance(self.texts("train").texts[0], str)
+        return {"classes": list(self.classes), "max_length": self.max_length, "pairs": pairs}
 
     def save_beside(self, folder: Path) -> None:
         self.text_tokenizer().save(folder)
@@ -220,27 +236,28 @@ class TextTask(LabelledTask):
         return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length)
 
 
+def with_room(model: Model, tokens: int) -> Model:
+    """With learned positions for so many tokens, at least, if it has such."""
+    return replace(model, max_tokens=max(model.max_tokens, tokens))
+
+
 @functools.lru_cache(maxsize=8)
-def _documents(data: str, per: str, column: str) -> Documents:
-    patterns = data.split()
+def _documents(data: str, per: str, column: str, limit: int) -> Documents:
+    patterns = several(data)
     for name in {*patterns} & {*NAMED}:
         fetch(name)
-    return documents(patterns[0] if len(patterns) == 1 else patterns, column=column, per=per)
+    source = patterns[0] if len(patterns) == 1 else patterns
+    return documents(source, column=column, per=per, limit=limit or None)
 
 
-def tokenizer_of(name: str, trainer: str, texts: Documents | Sequence[str], vocab_size: int) -> TextTokenizer:
-    """By name; or trained on the texts, once, and kept beside the other data."""
-    if name:
-        return load_tokenizer(name)
+def trained_tokenizer(trainer: str, texts: Documents | Sequence[str], vocab_size: int) -> TextTokenizer:
+    """Made of the texts, once, and kept beside the other data."""
     from lion.data.corpora import as_documents
 
     source = as_documents(texts)
     key = hashlib.sha256(f"{source.key} {trainer} {vocab_size}".encode()).hexdigest()[:32]
     folder = lion_data_folder() / "tokenizers" / key
-    if not folder.exists():
-        made = TRAINERS[trainer](source, vocab_size)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        replace_folder(folder, made.save)
+    make_once(folder, lambda unfinished: TRAINERS[trainer](source, vocab_size).save(unfinished))
     return load_tokenizer(folder)
 
 
@@ -287,11 +304,12 @@ def _file(task: TextTask, split: str) -> "Labelled":
     from lion.data import stratified
     from lion.data.tables import Labelled
 
-    found = _labelled(task.data, task.text_column, task.label_column)
+    found = _labelled(task.data, task.text_column, task.label_column, task.classes, task.numbers or None)
     if task.test:
         return found
     strata = np.zeros(len(found.labels), int) if found.classes is None else np.asarray(found.labels)
-    kept = stratified(strata, 0.1, 0)[split == "test"]
+    contents = [str(text).encode() for text in found.texts]
+    kept = stratified(strata, 0.1, 0, contents)[split == "test"]
     if not len(kept):
         raise ValueError(
             f"{task.data} has {len(found.labels)} rows, too few to hold any out; expected two of a class, at least: "
@@ -300,15 +318,26 @@ def _file(task: TextTask, split: str) -> "Labelled":
     return Labelled([found.texts[i] for i in kept], np.asarray(found.labels)[kept], found.classes)
 
 
-@functools.lru_cache(maxsize=4)
 def _labelled(
     path: str, text_column: str, label_column: str, classes: tuple[str, ...] = (), numbers: bool | None = None
 ) -> "Labelled":
+    file, columns = Path(path).expanduser(), tuple(text_column.split(","))
+    text = None if not text_column else columns if len(columns) == 2 else text_column
+    return _read(file, stamp(file), text, label_column or None, classes or None, numbers)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(
+    path: Path,
+    _: object,  # what tells whether the file has changed
+    text_column: Any,
+    label_column: str | None,
+    classes: tuple[str, ...] | None,
+    numbers: bool | None,
+) -> "Labelled":
     from lion.data.tables import labelled
 
-    columns = tuple(text_column.split(","))
-    text: Any = None if not text_column else columns if len(columns) == 2 else text_column
-    return labelled(Path(path).expanduser(), text, label_column or None, classes=list(classes) or None, numbers=numbers)
+    return labelled(path, text_column, label_column, classes=classes, numbers=numbers)
 
 
 @functools.lru_cache(maxsize=4)
@@ -343,4 +372,5 @@ TEXT_METRICS = {
     "qqp": ("f1", "accuracy"),
     "mrpc": ("f1", "accuracy"),
     "cola": ("matthews", "accuracy"),
+    "stsb": LabelledTask.metrics_of_numbers,
 }

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from lion.data import fetch
 from lion.data.text import Passages
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
+from lion.files import read_json
 from lion.models.encoder import EncoderConfig
-from lion.models.saving import quietly
+from lion.models.saving import load_pretrained
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.train.task import Batch, Examples
@@ -43,9 +44,16 @@ class TextDistillTask(CorpusTask):
             raise ValueError(f"tokenizer is {self.tokenizer!r}; expected none: it is the teacher's.")
 
     def resolved(self) -> "TextDistillTask":
+        self._check_length()
         if self.positions:
             return self
         return replace(self, positions="none" if EncoderConfig(mixer=self.mixer).tells_order else "learned")
+
+    def _check_length(self) -> None:
+        config: Any = _teacher(self.teacher).config
+        most = config.max_position_embeddings
+        if self.length > most:
+            raise ValueError(f"length is {self.length}, but the teacher reads {most} tokens; expected no more.")
 
     def text_tokenizer(self) -> TextTokenizer:
         return load_tokenizer(_folder(self.teacher))
@@ -122,5 +130,11 @@ def _teacher(name: str) -> nn.Module:
     folder = _folder(name)
     if not (folder / "config.json").exists():
         raise ValueError(f"teacher is {name!r}; expected {FETCHED!r} or the folder of a BERT that transformers wrote.")
-    with quietly():
-        return BertModel.from_pretrained(folder).eval().requires_grad_(False)
+    kind = read_json(folder / "config.json").get("model_type")
+    if kind != "bert":
+        raise ValueError(f"teacher is {name!r}, which has a model of the kind {kind!r}; expected 'bert'.")
+    model, found = load_pretrained(BertModel, folder)
+    missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise ValueError(f"teacher is {name!r}, whose weights lack {missing[0]} and {len(missing) - 1} more.")
+    return model.eval().requires_grad_(False)

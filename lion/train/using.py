@@ -44,14 +44,20 @@ def load_run(folder: Path) -> Trained:
     return Trained(run, model, content["to_predict"])
 
 
-def evaluate(folder: Path, *, form: str = "auto", batch: int = 64, test: str = "") -> dict[str, float]:
-    """The held-out metrics of a run, computed in some form. Texts may be tested on something else: `TextTask.test`."""
+def evaluate(folder: Path, *, form: str = "auto", batch: int | None = None, test: str = "") -> dict[str, float]:
+    """The held-out metrics of a run, computed in some form, so many examples at once (as in training). What has labels
+    may be tested on something else: a task's `test`."""
     run, model, _ = load_run(folder)
+    batch = run.batch // run.accumulate or 1 if batch is None else batch
+    if batch < 1:
+        raise ValueError(f"batch is {batch}; expected at least 1.")
     set_form(model, form)
     task: Any = run.task.using(folder / "model")
     if test:
         if not hasattr(task, "test"):
-            raise ValueError(f"test is {test!r}, but the run in {folder} is not of texts and their labels.")
+            raise ValueError(
+                f"test is {test!r}, but the run in {folder} has nothing else to be tested on; expected none."
+            )
         task = dataclasses.replace(task, test=test)
     examples = task.eval_set()
     sums: dict[str, Tensor] = {}
@@ -104,6 +110,8 @@ def _of_text(trained: Trained, folder: Path, text: str) -> Chances:
     known = trained.to_predict
     if not known["classes"]:
         raise ValueError(f"the run in {folder} predicts numbers, not classes; use transformers' pipelines for those.")
+    if known.get("pairs"):
+        raise ValueError(f"the run in {folder} is of pairs of texts; use transformers' pipelines for those.")
     if not text.strip():
         raise ValueError("a text is empty; expected some words.")
     ids = load_tokenizer(folder / "model").encode([text], specials=True, max_length=known["max_length"])
@@ -128,7 +136,10 @@ def _of_dna(trained: Trained, folder: Path, sequence: str) -> Chances:
     known = trained.to_predict
     if not known["classes"]:
         raise ValueError(f"the run in {folder} predicts numbers, not classes; expected one with classes.")
-    ids = [fasta.CLS, *fasta.encode(sequence)][: known["max_length"]]
+    bases = fasta.encode(sequence)
+    if not len(bases):
+        raise ValueError("a sequence is empty; expected some nucleotides.")
+    ids = [fasta.CLS, *bases][: known["max_length"] or None]
     return trained.model(torch.tensor([ids])).softmax(-1)[0], known["classes"].__getitem__
 
 

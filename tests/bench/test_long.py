@@ -24,7 +24,7 @@ def test_the_command(tmp_path, capsys):
 
 def test_very_long_ones_are_trained_with_checkpointing():
     for training, again in ((True, True), (False, False)):
-        case = Case("pathx", 1 << 17, 1, training)
+        case = Case("pathx", 1 << 15, 1, training)
         assert long.make_model("lion_s", case).checkpointed is again
         assert long.make_model("Mamba-2", case).is_gradient_checkpointing is again
 

@@ -60,7 +60,7 @@ def test_what_takes_too_long_is_left_out():
         (["--sizes", "huge"], "expected one of 'tiny', 'small'"),
         (["--models", "lion_x"], "expected one of 'softmax', 'lion_lit'"),
         (["--rounds", "0"], "expected lengths and rounds of 1 or more"),
-        (["--no-training", "--no-inference"], "and training or inference"),
+        (["--no-training", "--no-inference"], "training or inference"),
     ],
 )
 def test_what_is_refused(arguments, message, capsys):

@@ -52,7 +52,7 @@ def test_what_is_one_document(tmp_path):
     assert list(corpus(path)) == ["a\nb\n\n\n \nc\n"]
     assert list(corpus(path, per="paragraph")) == ["a\nb", "c"]
     assert list(corpus(path, per="line")) == ["a", "b", "c"]
-    with fails(ValueError, "per is 'word'; expected one of 'file', 'paragraph', 'line'."):
+    with fails(ValueError, "per is 'word'; expected one of '', 'file', 'paragraph', 'line'."):
         corpus(path, per="word")
 
 

@@ -150,7 +150,7 @@ def test_windows_that_are_wrong(genome, tmp_path):
     path.write_text(">x\nACGT\n")
     small = Genome(path, folder=tmp_path)
     got = f"validation of {path} has no stretch of 2 nucleotides without a gap; the longest has 0 (holdout is 0.1, "
-    with fails(ValueError, f"{got}block is 262,144, of 4): take a smaller length, or another block."):
+    with fails(ValueError, f"{got}block is 262,144, of 4): take a smaller block, so that there are several."):
         Windows(small, 2, "validation")
     assert len(Windows(small, 2)) == 2
 
@@ -246,7 +246,7 @@ def test_an_example_depends_on_its_key_alone(genome, kind):
 
 
 def test_what_cannot_be_masked(genome):
-    with fails(ValueError, "rate is 0; expected a share of the nucleotides, above 0 and at most 1."):
+    with fails(ValueError, "rate is 0; expected a share of the nucleotides to hide, above 0 and at most 1."):
         MaskedNucleotides(windows(genome), 0)
     with fails(ValueError, "hidden is 2; expected a share from 0 to 1, or None."):
         MaskedNucleotides(windows(genome), hidden=2)

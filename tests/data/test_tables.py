@@ -180,7 +180,7 @@ def test_missing_packages(tmp_path, monkeypatch):
     for ending, package in ((".parquet", "pyarrow.parquet"), (".arrow", "pyarrow")):
         monkeypatch.setitem(sys.modules, package, None)
         (tmp_path / f"x{ending}").write_bytes(b"")
-        with fails(ImportError, "pyarrow is needed for this: pip install 'lion-attention[text]'"):
+        with fails(ImportError, "pyarrow is needed for this: pip install 'lion-attention[tables]'"):
             labelled(tmp_path / f"x{ending}")
 
 
@@ -343,3 +343,10 @@ def test_the_reviews():
     assert np.bincount(train.labels).tolist() == [9945, 9976]
     assert np.bincount(test.labels).tolist() == [2486, 2494]
     assert not {*train.texts} & {*test.texts}
+
+
+def test_names_that_look_like_numbers(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("text,label\n" + "".join(f"words,{x}\n" for x in ("007", "7", "1e2", "100", "7.0")))
+    assert labelled(path).classes == ["007", "7", "1e2", "100"]
+    assert labelled(path).labels.tolist() == [0, 1, 2, 3, 1]

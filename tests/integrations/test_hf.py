@@ -288,7 +288,8 @@ def test_a_mask_that_hides_nothing_is_none(ones):
     ("inputs", "message"),
     [
         ({"output_attentions": True}, "output_attentions is True; expected False: linear attention computes no"),
-        ({"attention_mask": torch.ones(2, 1, 9, 9)}, r"attention_mask has shape \(2, 1, 9, 9\); expected \[B, T\]"),
+        ({"attention_mask": torch.ones(2, 1, 9, 9)}, r"shape \(2, 1, 9, 9\); expected \(2, 9\) = \[B, T\]"),
+        ({"attention_mask": torch.ones(1, 3)}, r"attention_mask has shape \(1, 3\); expected \(2, 9\)"),
         (
             {"attention_mask": torch.eye(9)[:2], "cu_seqlens": torch.tensor([0, 9])},
             "attention_mask hides tokens, but cu_seqlens is given; expected one of them",

@@ -388,3 +388,20 @@ def test_what_is_refused():
     model.generation_mode = "attention"
     with pytest.raises(ValueError, match="generation_mode is 'attention', which reads all tokens again by their ids"):
         model.generate(inputs_embeds=model.get_input_embeddings()(ids), max_new_tokens=2, pad_token_id=0)
+
+
+@pytest.mark.parametrize("name", ["position_ids", "cu_seq_lens_q"])
+def test_texts_packed_into_a_row(name):
+    """What DataCollatorWithFlattening makes would have one text read on from another."""
+    with pytest.raises(ValueError, match=f"{name} is given; expected none: a row is one text here"):
+        small()(tokens(1, 9), **{name: torch.arange(9)[None]})
+
+
+def test_half_precision_keeps_decays(tmp_path):
+    for mixer in ("lion_d", "lion_s", "mamba2"):
+        small(mixer).save_pretrained(tmp_path)
+        model = hf.LionForCausalLM.from_pretrained(pretrained_model_name_or_path=tmp_path, dtype=torch.bfloat16)
+        for name, parameter in model.named_parameters():
+            assert parameter.dtype == (torch.float32 if ".decay." in name else torch.bfloat16), name
+        assert model(tokens(2, 9)).logits.dtype == torch.bfloat16
+        assert generate(model, "recurrence", tokens(2, 5)).shape == (2, 13)

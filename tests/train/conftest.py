@@ -13,5 +13,5 @@ def texts(tmp_path_factory):
 def data(tmp_path_factory, monkeypatch):
     """A folder for tokens and tokenizers, and nothing remembered of other files."""
     monkeypatch.setenv("LION_DATA", str(tmp_path_factory.getbasetemp() / "text data"))
-    for cached in (text._documents, text._labelled, text._imdb, text._glue):
+    for cached in (text._documents, text._read, text._imdb, text._glue):
         cached.cache_clear()

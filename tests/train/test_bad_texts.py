@@ -208,7 +208,7 @@ def test_runs_that_are_not_there(runs, fails, tmp_path):
     fails(["predict", tmp_path / "half", "words"], f"the run in {tmp_path}/half is not finished: lion train --resume")
     fails(["predict", runs / "mlm", "no gap"], "the text has 0 [MASK]; expected one")
     fails(["predict", runs / "text", ""], "a text is empty")
-    fails(["eval", runs / "mlm", "--test", "x.csv"], "is not of texts and their labels")
+    fails(["eval", runs / "mlm", "--test", "x.csv"], "has nothing else to be tested on")
 
 
 @pytest.mark.parametrize("wrong", [50, -1])

@@ -13,7 +13,6 @@ from lion import recipes
 from lion.cli import main
 from lion.models.long_range import LongConfig
 from lion.recipes import long_range as long_recipes
-from lion.train import dna as dna_tasks
 from lion.train.long_range import LongRangeTask
 from lion.train.using import evaluate
 
@@ -24,8 +23,6 @@ SHORT = ["--min_length", "10", "--max_length", "40", "--max_depth", "3", "--coun
 @pytest.fixture(autouse=True)
 def data(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("LION_DATA", str(tmp_path_factory.getbasetemp() / "long data"))
-    for cached in (dna_tasks._genome, dna_tasks._labelled):
-        cached.cache_clear()
 
 
 def bases(count: int, seed: int) -> str:

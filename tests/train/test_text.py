@@ -76,7 +76,7 @@ def test_going_on_from_hidden_words(texts, tmp_path):
     train(run, tmp_path / "pretrained")
     task = replace(recipes.recipe("text").task, data=str(texts / "reviews.csv"), start=str(tmp_path / "pretrained"))
     task = task.resolved()
-    assert task.model.dim == 16
+    assert (task.model.dim, task.model.dropout) == (16, 0.1)  # its size; but the dropout of this recipe
     model = task.make_model()
     old = load_model(tmp_path / "pretrained" / "model")
     assert torch.equal(model.lion.encoder.embeddings.words.weight, old.lion.encoder.embeddings.words.weight)
@@ -94,6 +94,54 @@ def test_numbers_for_texts(texts, tmp_path):
     assert -1 <= metrics["spearman"] <= 1
     with pytest.raises(ValueError, match="predicts numbers"):
         predict(tmp_path / "run", ["great"])
+
+
+def test_whole_numbers_for_texts(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text("text,score\n" + "".join(f"film {n},{n}\n" for n in range(30)))
+    task = shrunk("text", data=str(path), label_column="score").task
+    assert len(task.resolved().classes) == 30
+    assert replace(task, numbers=True).resolved().metrics == ("spearman", "pearson")
+    path.write_text("text,score\n" + "".join(f"film {n},{'b' if n % 2 else 'a'}\n" for n in range(30)))
+    assert replace(task, classes=("b", "a")).resolved().classes == ("b", "a")  # in the order that is asked for
+    with pytest.raises(ValueError, match="has 'b' in 'score'; expected one of 'a', 'c'"):
+        replace(task, classes=("a", "c")).resolved()
+
+
+def test_copies_are_held_out_together(tmp_path):
+    path = tmp_path / "copies.csv"
+    rows = [f"film {n % 20},{'good' if n % 2 else 'bad'}" for n in range(200)]
+    path.write_text("\n".join(["text,label", *rows]))
+    task = shrunk("text", data=str(path)).task
+    held = {split: set(task.texts(split).texts) for split in ("train", "test")}
+    assert held["test"]
+    assert not held["train"] & held["test"]
+    path.write_text("\n".join(["text,label", *rows, "another film,good", "one more,bad"]))
+    assert held["train"] <= set(task.texts("train").texts)  # and none of them moves because there are more
+
+
+def test_pairs_are_not_predicted(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("one,two,label\n" + "".join(f"film {n},movie {n},{n % 2}\n" for n in range(30)))
+    run = shrunk("text", data=str(path), text_column="one,two")
+    train(replace(run, steps=1, epochs=0), tmp_path / "run")
+    with pytest.raises(ValueError, match="is of pairs of texts"):
+        predict(tmp_path / "run", ["film"])
+
+
+def test_a_single_file_with_spaces_in_its_name(tmp_path):
+    """Which has to be cut into paragraphs for some to be held out."""
+    folder = tmp_path / "my books"
+    folder.mkdir()
+    (folder / "one.txt").write_text("\n\n".join(f"this is paragraph {n} of a book" for n in range(200)))
+    for data in (folder / "one.txt", folder / "*.txt"):
+        task = shrunk("mlm", data=str(data)).task
+        assert all(len(task.packed(split)) for split in ("train", "validation"))
+
+
+def test_longer_than_the_positions(texts, tmp_path):
+    task = shrunk("mlm.softmax", data=str(texts / "*.txt")).task
+    assert replace(task, length=700).resolved().model.max_tokens == 700
 
 
 def test_text_that_goes_on(texts, tmp_path, capsys):

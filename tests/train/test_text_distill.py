@@ -143,3 +143,12 @@ def test_what_cannot_be(home, tmp_path):
             task(home, **dict([changes]))
     with pytest.raises(ValueError, match=r"expected 'minilm' or the folder of a BERT that transformers wrote\.$"):
         task(home, teacher=str(tmp_path)).make_model()
+
+
+def test_teachers_that_are_none(home, tmp_path):
+    config = transformers.DistilBertConfig(vocab_size=300, dim=16, n_layers=1, n_heads=2, hidden_dim=32)
+    transformers.DistilBertModel(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="a model of the kind 'distilbert'; expected 'bert'"):
+        task(home, teacher=str(tmp_path))
+    with pytest.raises(ValueError, match="length is 65, but the teacher reads 64 tokens"):
+        task(home, length=65)
