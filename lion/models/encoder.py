@@ -1,6 +1,5 @@
 """Encoders of text: BERT's architecture, with any variant of the table in the place of its attention."""
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,13 +8,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lion.models.mixers import make_layer, mixer_tells_order
-from lion.models.positions import count
+from lion.models.positions import count, warn_if_blind
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
-
-log = logging.getLogger("lion")
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,7 @@ class Encoder(nn.Module):
         # By these names transformers finds them, and puts in a function of its own.
         self.gradient_checkpointing = False
         self._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
-        if not config.tells_order:
-            log.warning(
-                "%s has no decay, and positions is 'none': the order of the tokens makes no difference to this model. "
-                "With positions='learned' it does.",
-                config.mixer,
-            )
+        warn_if_blind(config)
 
     def forward(
         self,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lion.models.mixers import make_layer, mixer_tells_order
-from lion.models.positions import count
+from lion.models.positions import count, warn_if_blind
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
@@ -62,6 +62,7 @@ class LongModel(nn.Module):
         self.compare = Mlp(4 * config.dim, 2 * config.dim) if config.answer == "pair" else None
         self.head = nn.Linear(4 * config.dim if config.answer == "pair" else config.dim, config.classes)
         self.checkpointed = False
+        warn_if_blind(config)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """

@@ -1,10 +1,13 @@
 """Places of tokens, for models that learn an embedding of each."""
 
+import logging
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+log = logging.getLogger("lion")
 
 
 class WithPositions(Protocol):
@@ -14,6 +17,8 @@ class WithPositions(Protocol):
     def tells_order(self) -> bool: ...
     @property
     def positions(self) -> str: ...
+    @property
+    def mixer(self) -> str: ...
 
 
 Config = TypeVar("Config", bound=WithPositions)
@@ -25,6 +30,15 @@ def placed(config: Config, tokens: int | None = None) -> Config:
     if tokens is None or config.positions != "learned":
         return config
     return replace(config, max_tokens=tokens)  # type: ignore[type-var]
+
+
+def warn_if_blind(config: WithPositions) -> None:
+    if not config.tells_order:
+        log.warning(
+            "%s has no decay, and positions is 'none': the order of the tokens makes no difference to this model. "
+            "With positions='learned' it does.",
+            config.mixer,
+        )
 
 
 def count(

@@ -63,12 +63,14 @@ def test_numbers():
     assert model(torch.randn(2, 50, dtype=torch.double)).shape == (2, 3)
 
 
-def test_order_makes_a_difference():
+def test_order_makes_a_difference(caplog):
     ids, order = torch.randint(1, 9, (1, 40)), torch.randperm(40)
     for changes in ({"mixer": "lion_s_diag"}, {"mixer": "lion_lit", "positions": "learned"}):
         model = made(**changes)
         assert not torch.allclose(model(ids), model(ids[:, order]))
-    alike = made(mixer="lion_lit")
+    with caplog.at_level("WARNING", logger="lion"):
+        alike = made(mixer="lion_lit")
+    assert "makes no difference to this model" in caplog.text
     torch.testing.assert_close(alike(ids), alike(ids[:, order]))
 
 
@@ -97,6 +99,17 @@ def test_checkpointing_changes_no_gradient():
     got = torch.autograd.grad(model(SEQUENCE).sum(), list(model.parameters()))
     for x, y in zip(got, wanted, strict=True):
         torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize("changes", [{}, {"answer": "pair"}, {"stem": 3, "positions": "learned"}, {"vocab_size": 0}])
+def test_every_parameter_learns(changes):
+    model = made(**changes).train()
+    shape = (3, 2, 12) if changes.get("answer") == "pair" else (3, 12)
+    x = torch.randint(0, 9, shape) if model.config.vocab_size else torch.randn(shape).double()
+    model(x).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
 
 
 def test_saving(tmp_path):
