@@ -9,6 +9,8 @@ from lion.nn.walks import token_before
 from lion.ops.call import accumulation_dtype
 from lion.ops.streaming import State
 
+MANY = 16  # tokens that it pays to read at once
+
 
 def extend(
     layer: LionAttention, x: Tensor, mask: Tensor | None, state: State | None, memory: str
@@ -21,6 +23,8 @@ def extend(
         out = layer._finish(layer._mix(y, mask, None, None), y.gate, y.values)
         past = _left_behind(y, _delta_values(layer, y, mask), mask)
         return out, past if layer.variant.softmax or memory == "cache" else _folded(past)
+    if "k" not in state and x.shape[1] >= MANY and not (layer.variant.delta or layer.variant.decay_between):
+        return _extend_at_once(layer, x, mask, state)
     outs = []
     for t in range(x.shape[1]):
         real = None if mask is None else mask[:, t]
@@ -31,6 +35,56 @@ def extend(
             state = after if real is None else {name: _where(real, after[name], state[name]) for name in after}
         outs.append(out if real is None else _where(real, out, torch.zeros_like(out)))
     return torch.stack(outs, 1), state
+
+
+def _extend_at_once(layer: LionAttention, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:
+    """Behind tokens that stand for the state: for every key channel one, that has all of it in its value."""
+    y = layer._tokens(layer.in_proj(x))
+    new = _left_behind(y, y.v, mask)
+    before = _as_tokens(state, layer.variant.norm)
+    joined = {name: _joined(before[name], new[name]) for name in new}
+    D = before["k"].shape[1]
+    cost = joined["log_decay"]
+    together = y._replace(
+        q=torch.cat([before["k"], y.q.to(before["k"].dtype)], 1),  # nobody looks at what the first ones read
+        k=joined["k"],
+        v=joined["v"],
+        log_decay=None if y.log_decay is None else cost if cost.shape[-1] > 1 else cost[..., 0],
+        log_gain=joined["log_gain"][..., 0],
+    )
+    there = None if mask is None else F.pad(mask, (D, 0), value=True)
+    out = layer._mix(together, there, None, None)[:, D:].to(y.v.dtype)
+    return layer._finish(out, y.gate, y.values), _after(state, _folded(new), new["log_decay"].sum(1))
+
+
+def _as_tokens(state: State, norm: str) -> State:
+    """[B, D, H, .]: channel d of the state as a token, whose key is d's share of the sum of keys."""
+    total, values = state["sum"], state["state"]  # [B, H, D], [B, H, D, V]
+    if norm == "none":  # where nobody asks for the sum, and it may be 0
+        total = torch.ones_like(total)
+    k = torch.diag_embed(total).transpose(1, 2)  # [B, D, H, D]
+    v = (values / torch.where(total == 0, 1, total)[..., None]).transpose(1, 2)
+    gain = state["log_scale"].expand_as(total).transpose(1, 2)[..., None]
+    return {"k": k, "v": v, "log_decay": torch.zeros_like(gain), "log_gain": gain}
+
+
+def _joined(before: Tensor, new: Tensor) -> Tensor:
+    """Tokens after others, as wide as the wider."""
+    sizes = [max(pair) for pair in zip(before.shape[2:], new.shape[2:], strict=True)]
+    return torch.cat([x.to(before.dtype).expand(-1, -1, *sizes) for x in (before, new)], 1)
+
+
+def _after(state: State, new: State, cost: Tensor) -> State:
+    """The state that tokens leave, with what they leave by themselves, and what arriving at the last of them cost."""
+    arrived = state["log_scale"] + cost
+    here = torch.maximum(arrived, new["log_scale"])
+    floor = _finite(here)
+    kept, added = (arrived - floor).exp(), (new["log_scale"] - floor).exp()
+    return {
+        "state": state["state"] * kept[..., None] + new["state"] * added[..., None],
+        "sum": state["sum"] * kept + new["sum"] * added,
+        "log_scale": here,
+    }
 
 
 # What the tokens leave behind for those after them, [B, T, H or 1, .] each: "k" and "v"; "log_decay" of arriving at

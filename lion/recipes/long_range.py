@@ -56,19 +56,27 @@ def lra(name: str, model: str) -> Run:
 
 
 SMALL = LongConfig(dim=64, depth=4, heads=2)
-# Shorter and shallower lists; reviews cut.
-LAPTOP: dict[str, dict[str, Any]] = {
-    "listops": {"min_length": 30, "max_length": 128, "max_depth": 4, "max_args": 5, "counts": (20000, 1000, 1000)},
-    "text": {"max_length": 512},
-    "image": {},
+
+
+class Laptop(NamedTuple):
+    steps: int
+    data: dict[str, Any]
+
+
+LAPTOP = {
+    "listops": Laptop(
+        3000, {"min_length": 30, "max_length": 128, "max_depth": 4, "max_args": 5, "counts": (20000, 1000, 1000)}
+    ),
+    "text": Laptop(600, {"max_length": 512}),
+    "image": Laptop(400, {}),
 }
 
 
 def laptop(name: str, model: str) -> Run:
     """The same in little, for two cores: short ListOps, IMDB's first 512 bytes, CIFAR-10's pixels."""
-    task = LongRangeTask(name, model=replace(SMALL, **MODELS[model]), **LAPTOP[name])
-    steps = {"listops": 3000, "text": 1500, "image": 1500}[name]
-    return Run(task, Optim(lr=2e-3, weight_decay=0.05, warmup=0.1), steps=steps, batch=32, eval_every=steps // 5)
+    steps, data = LAPTOP[name]
+    task = LongRangeTask(name, model=replace(SMALL, **MODELS[model]), **data)
+    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), steps=steps, batch=32, eval_every=steps // 2)
 
 
 def dna(mixer: str = "lion_s") -> Run:
