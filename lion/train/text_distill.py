@@ -31,6 +31,7 @@ class TextDistillTask(CorpusTask):
 
     data: str = "english imdb"
     per: str = "paragraph"
+    holdout: float = 0.01
     teacher: str = FETCHED  # or the folder of a BERT that transformers has saved, with its tokenizer
     mixer: str = "lion_s"
     positions: str = ""  # "learned": the teacher's, for as many tokens as it takes; "": only if no decay tells them
