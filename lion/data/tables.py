@@ -294,7 +294,8 @@ def as_labels(
         return np.array(counts, np.float32), None
     names = [str(value).strip() if x is None else _named(value, x) for value, x in zip(values, counts, strict=True)]
     if classes is None:
-        classes = sorted(set(names), key=float if None not in counts else None)
+        by_number = None not in counts
+        classes = sorted(set(names), key=lambda name: (float(name) if by_number else 0.0, name))
         if len(classes) < 2:
             raise ValueError(f"{path} has {classes[0]!r} in every row of {column!r}; expected two classes or more.")
     index = {str(name): i for i, name in enumerate(classes)}
