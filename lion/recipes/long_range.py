@@ -86,9 +86,17 @@ def dna(mixer: str = "lion_s") -> Run:
     return Run(task, optim, epochs=2, batch=4)
 
 
-def dna_classes(mixer: str = "lion_s", **changes: Any) -> Run:
-    task = DnaClassesTask(model=LongConfig(mixer=mixer, dim=128, depth=3, heads=4, stem=9, dropout=0.1), **changes)
-    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=30, batch=32)
+def dna_classes(mixer: str = "lion_s") -> Run:
+    task = DnaClassesTask(model=LongConfig(mixer=mixer, dim=128, depth=3, heads=4, stem=9, dropout=0.1))
+    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, batch=32)
+
+
+def splice(mixer: str = "lion_s") -> Run:
+    """All of one length, and asked of their middle: with learned positions."""
+    run = dna_classes(mixer)
+    assert isinstance(run.task, DnaClassesTask)
+    model = replace(run.task.model, positions="learned")
+    return replace(run, task=replace(run.task, dataset="splice", model=model))
 
 
 ABOUT = {
@@ -104,10 +112,10 @@ def _recipes() -> dict[str, Callable[[], Run]]:
         found |= {f"lra.{name}.{model}": functools.partial(lra, name, model) for model in MODELS}
     for name in LAPTOP:
         found |= {f"lra_laptop.{name}.{model}": functools.partial(laptop, name, model) for model in MODELS}
-    found |= {"dna": dna, "dna.classify": dna_classes, "dna.splice": functools.partial(dna_classes, dataset="splice")}
+    found |= {"dna": dna, "dna.classify": dna_classes, "dna.splice": splice}
     for mixer in ("lion_lit", "lion_d", "lion_s", "softmax"):
         found[f"dna.{mixer}"] = functools.partial(dna, mixer)
-        found[f"dna.splice_{mixer}"] = functools.partial(dna_classes, mixer, dataset="splice")
+        found[f"dna.splice_{mixer}"] = functools.partial(splice, mixer)
     return found
 
 
