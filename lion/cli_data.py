@@ -51,6 +51,8 @@ def _run(args: argparse.Namespace) -> None:
         raise ValueError(f"--out is {args.out}, where there is something already; expected a new or empty folder.")
     given = {name.replace("-", "_") for name in (*LISTOPS, "counts", "processes", "seed", "size", "contour_length")}
     options = {name: x for name, x in vars(args).items() if name in given and x is not None}
+    if args.data and "max_length" in options:
+        raise ValueError("--max-length is given, but --data is, too; expected one of them: files are written whole.")
     sets = {split: long_range(args.what, split, args.data, **options) for split in SPLITS}
     if args.what not in MADE or args.arrays:
         files.write_arrays(args.out, sets)

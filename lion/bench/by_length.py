@@ -39,14 +39,17 @@ class Contest(NamedTuple):
     quadratic: Collection[str]  # models whose time grows with the square of the length
     patience: float  # seconds that a run may be expected to take
     notes: Sequence[str]
+    materialised: Collection[str] = ()  # models with T x T matrices in memory, which is all that is measured of them
 
     @property
     def peer(self) -> str:
         return self.names[0]
 
 
-def run(contest: Contest, cases: Sequence[Case], rounds: int, json_path: Path | None) -> list[dict]:
-    """Measure, print a table, write the JSON and draw a picture of inference beside it."""
+def run(
+    contest: Contest, cases: Sequence[Case], rounds: int, json_path: Path | None, *, memory_only: bool = False
+) -> list[dict]:
+    """Measure, print a table, write the JSON and draw a picture beside it."""
     if not cases or min(case.length for case in cases) < 1 or rounds < 1:
         raise ValueError(
             f"there are {len(cases)} cases to measure, in {rounds} rounds; expected lengths and rounds of 1 or more, "
@@ -57,12 +60,11 @@ def run(contest: Contest, cases: Sequence[Case], rounds: int, json_path: Path | 
     with progress(total=len(cases) * len(contest.names) * (rounds + 1), unit="run") as bar:
         for case in cases:
             bar.describe(f"{case.size}, {case.length} tokens, {'training' if case.training else 'inference'}")
-            records += measure(contest, case, records, rounds, bar.advance)
+            records += measure(contest, case, records, rounds, bar.advance, memory_only=memory_only)
             save(json_path, {"setting": setting, "results": records}, unfinished=True)
     print(report(contest, records, setting))
     save(json_path, {"setting": setting, "results": records})
-    if any(not case.training for case in cases):
-        picture_beside(json_path, functools.partial(draw, records))
+    picture_beside(json_path, functools.partial(draw, records))
     return records
 
 
@@ -72,19 +74,22 @@ def measure(
     known: Sequence[dict],
     rounds: int,
     tick: Callable[[int], object] = lambda steps: None,
+    *,
+    memory_only: bool = False,
 ) -> list[dict]:
     first = min(1000, contest.vocab_size(case.size) // 2)  # behind what may be special
     ids = torch.randint(first, contest.vocab_size(case.size), (case.batch, case.length))
     known = [*known, *probes(contest, case, known)]
     left_out = {name: reason for name in contest.names if (reason := too_much(contest, name, case, known))}
     works = {name: work(contest.make(name, case), ids, case.training) for name in contest.names if name not in left_out}
-    times, tries = interleaved(works, rounds=rounds, tick=lambda: tick(1))
-    tick((rounds + 1) * len(left_out))
+    timed = {name: x for name, x in works.items() if not (memory_only or name in contest.materialised)}
+    times, tries = interleaved(timed, rounds=rounds, tick=lambda: tick(1))
+    tick((rounds + 1) * (len(contest.names) - len(timed)))
     return [
         {
             **case._asdict(),
             "name": name,
-            "best_of": tries,
+            "best_of": tries if name in times else None,
             "seconds": times.get(name),
             "tokens_per_second": case.batch * case.length / times[name] if name in times else None,
             "times_faster": times[contest.peer] / times[name] if contest.peer in times and name in times else None,
@@ -125,14 +130,14 @@ def work(model: nn.Module, ids: Tensor, training: bool) -> Callable[[], object]:
 def too_much(contest: Contest, name: str, case: Case, known: Sequence[dict]) -> str:
     """Why something is left out: told from what it took at the length before."""
     of_same = [r for r in known if (r["name"], r["training"], r["size"]) == (name, case.training, case.size)]
-    if not of_same or of_same[-1]["seconds"] is None:
+    if not of_same or of_same[-1]["left_out"]:
         return of_same[-1]["left_out"] if of_same else ""
     before = of_same[-1]
     longer = case.length / before["length"]
     tokens = case.batch * case.length / (before["batch"] * before["length"])
-    if before["seconds"] * tokens * (longer if name in contest.quadratic else 1) > contest.patience:
+    if (before["seconds"] or 0) * tokens * (longer if name in contest.quadratic else 1) > contest.patience:
         return "expected to take too long"
-    if before["peak_bytes"] * tokens > SHARE * available_memory():
+    if before["peak_bytes"] * tokens * (longer if name in contest.materialised else 1) > SHARE * available_memory():
         return "would not fit into memory"
     return ""
 
@@ -160,8 +165,9 @@ def report(contest: Contest, records: Sequence[dict], setting: dict) -> str:
         rows.append([*(place if place != last else [""] * 4), x["name"], *cells])
         last = place
     header = ("size", "pass", "tokens", "batch", "model", "tokens/s", f"of {contest.peer}'s time", "faster", "MiB")
-    tries = sorted({x["best_of"] for x in records})
-    words = f"{setting['dtype']}, {setting['threads']} threads, best of {' to '.join(map(str, tries))}"
+    tries = sorted({x["best_of"] for x in records if x["best_of"]})
+    words = f"{setting['dtype']}, {setting['threads']} threads"
+    words += f", best of {' to '.join(map(str, tries))}" if tries else ", memory only"
     notes = [*contest.notes, "MiB: peak memory of a batch, beside that of the weights; in training with the gradients"]
     reasons = dict.fromkeys(x["left_out"] for x in records if x["left_out"])
     notes += [f"-: left out, {reason}" for reason in reasons]
@@ -169,16 +175,16 @@ def report(contest: Contest, records: Sequence[dict], setting: dict) -> str:
 
 
 def draw(records: Sequence[dict], path: Path) -> None:
-    """Inference: peak memory and time of a sequence against its length, a row of panels for every size."""
-    found = [x for x in records if not x["training"]]
+    """Peak memory and time of a sequence against its length, a row of panels for every size and pass."""
     rows = []
-    for size in dict.fromkeys(x["size"] for x in found):
+    for size, training in dict.fromkeys((x["size"], x["training"]) for x in records):
         panels = []
         for key, factor, label in (("peak_bytes", 2**-20, "peak memory, MiB"), ("seconds", 1, "seconds")):
             lines: dict[str, list[tuple[float, float]]] = {}
-            for x in found:
-                if x["size"] == size and x[key]:
+            for x in records:
+                if (x["size"], x["training"]) == (size, training) and x[key]:
                     lines.setdefault(x["name"], []).append((x["length"], x[key] * factor / x["batch"]))
-            panels.append(Panel(f"{size}, inference", "tokens", f"{label} per sequence", lines))
+            title = f"{size}, {'training' if training else 'inference'}"
+            panels.append(Panel(title, "tokens", f"{label} per sequence", lines))
         rows.append(panels)
     draw_lines(rows, path)

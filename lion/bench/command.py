@@ -55,6 +55,7 @@ def _add_text(what) -> None:
     text.add_argument("--rounds", type=int, default=3, help="the best of so many rounds (3)")
     text.add_argument("--no-training", action="store_true", help="leave out training")
     text.add_argument("--no-inference", action="store_true", help="leave out inference")
+    text.add_argument("--memory-only", action="store_true", help="leave out times")
     text.add_argument("--json", type=Path, default=Path("runs/bench/text.json"), help="where to write the numbers")
 
     def run(args: argparse.Namespace) -> None:
@@ -67,6 +68,7 @@ def _add_text(what) -> None:
             rounds=args.rounds,
             training=not args.no_training,
             inference=not args.no_inference,
+            memory_only=args.memory_only,
             json_path=args.json,
         )
 

@@ -15,6 +15,8 @@ from lion.ops.checks import one_of
 from lion.optional import need_transformers
 
 BERT = "BERT"
+MATERIALISED = "BERT, materialised"
+BERTS = {BERT: "sdpa", MATERIALISED: "eager"}  # by transformers' names of attention
 USUAL = ("lion_lit", "lion_d", "lion_s")
 LENGTHS = (128, 512, 2048, 8192, 16384)
 TRAINED_TO = 8192  # tokens of a sequence, in training
@@ -25,10 +27,12 @@ PATIENCE = 240.0  # seconds that a run may be expected to take
 def make_model(name: str, size: str, length: int) -> nn.Module:
     """Without dropout, which torch's softmax attention on CPUs has no fast kernel for."""
     config = replace(ENCODERS[size], dropout=0.0, max_tokens=max(512, length))
-    return bert(config) if name == BERT else Encoder(placed(replace(config, mixer=name)))
+    if name in BERTS:
+        return bert(config, BERTS[name])
+    return Encoder(placed(replace(config, mixer=name)))
 
 
-def bert(config: EncoderConfig) -> nn.Module:
+def bert(config: EncoderConfig, attention: str) -> nn.Module:
     """transformers' own, of the same size."""
     need_transformers()
     from transformers import BertConfig, BertModel
@@ -43,11 +47,11 @@ def bert(config: EncoderConfig) -> nn.Module:
             max_position_embeddings=config.max_tokens,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
-            attn_implementation="sdpa",
+            attn_implementation=attention,
         ),
         add_pooling_layer=False,
     )
-    assert model.config._attn_implementation == "sdpa"
+    assert model.config._attn_implementation == attention
     return model
 
 
@@ -59,6 +63,7 @@ def run(
     rounds: int = 3,
     training: bool = True,
     inference: bool = True,
+    memory_only: bool = False,
     json_path: Path | None = None,
 ) -> list[dict]:
     for size in sizes:
@@ -66,12 +71,16 @@ def run(
     for name in models:
         one_of("models", name, VARIANTS)
     contest = Contest(
-        (BERT, *dict.fromkeys(models)),
+        (*BERTS, *dict.fromkeys(models)),
         lambda name, case: make_model(name, case.size, case.length),
         lambda size: ENCODERS[size].vocab_size,
-        quadratic=(BERT, "softmax"),
+        quadratic=(*BERTS, "softmax"),
         patience=PATIENCE,
-        notes=[f"{BERT}: transformers' BertModel with torch's fused softmax attention; all without dropout"],
+        notes=[
+            f"{BERT}: transformers' BertModel with torch's fused softmax attention; all without dropout",
+            f"{MATERIALISED}: with T x T matrices in memory, as attention is written down; not timed",
+        ],
+        materialised=(MATERIALISED,),
     )
     cases = [
         Case(size, length, max(1, TOKENS // max(length, 1)), way)
@@ -80,4 +89,4 @@ def run(
         for length in sorted(set(lengths))
         if (training if way else inference) and not (way and length > TRAINED_TO)
     ]
-    return by_length.run(contest, cases, rounds, json_path)
+    return by_length.run(contest, cases, rounds, json_path, memory_only=memory_only)

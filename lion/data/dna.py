@@ -60,6 +60,8 @@ class Windows:
         parts = _parts(genome, holdout, block, seed)[SPLITS.index(split)]
         parts = _common(parts, _between(genome.gaps, len(genome)))  # [stretches, 2]
         sizes = parts[:, 1] - parts[:, 0]
+        if split == "validation" and not holdout:
+            raise ValueError("holdout is 0, so nothing is held out to evaluate on; expected a share above 0.")
         if not (sizes >= length).any():
             raise ValueError(
                 f"{split} of {genome.name} has no stretch of {length:,} nucleotides without a gap; the longest has "

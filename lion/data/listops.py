@@ -45,6 +45,17 @@ class ListOpsRules:
                 f"some between them, of 4 to {longest}, which is the longest with max_depth {self.max_depth} and "
                 f"max_args {self.max_args}."
             )
+        if self.mean_length > NODES:
+            raise ValueError(
+                f"max_depth is {self.max_depth}, max_args {self.max_args}, which is {self.mean_length:.1e} tokens of "
+                "an expression, on average; expected less deep or shorter lists."
+            )
+
+    @property
+    def mean_length(self) -> float:
+        """Of all expressions, whatever their length, about."""
+        growth = NESTED * (2 + self.max_args) / 2  # of the number of arguments from a level to the next
+        return sum(growth**depth for depth in range(self.max_depth))
 
 
 class _Level(NamedTuple):
@@ -63,9 +74,7 @@ class _Level(NamedTuple):
 def draw_expressions(rules: ListOpsRules, seed: int, draw: int) -> Rows:
     """As many as fit the rules, of a number of expressions that are drawn at once, level by level."""
     generator = np.random.default_rng((seed % 2**64, draw))
-    growth = NESTED * (2 + rules.max_args) / 2  # of the number of arguments from a level to the next
-    nodes = sum(growth**depth for depth in range(rules.max_depth))
-    levels = _sized(_grown(generator, rules, tries=int(np.clip(NODES / nodes, 64, 1 << 14))))
+    levels = _sized(_grown(generator, rules, tries=int(np.clip(NODES / rules.mean_length, 1, 1 << 14))))
     sizes = levels[0].sizes
     levels = _chosen(levels, (sizes > rules.min_length) & (sizes < rules.max_length))
     tokens = [
@@ -170,9 +179,14 @@ def _without_copies(draws: Iterator[Rows]) -> Iterator[Rows]:
             seen.add(mark)
         in_vain = 0 if new.any() else in_vain + 1
         if in_vain == GIVE_UP:
+            found, remedy = (
+                (f"hardly more than {len(seen)}", "ask for fewer, or for longer and deeper ones")
+                if seen
+                else ("none", "ask for other lengths, or for deeper ones")
+            )
             raise ValueError(
-                f"the rules allow hardly more than {len(seen)} expressions, all that {GIVE_UP} draws in a row had; "
-                "expected enough for all parts: ask for fewer, or for longer and deeper ones."
+                f"{GIVE_UP} draws in a row had no new expression of the lengths asked for, and all together {found}; "
+                f"expected enough for all parts: {remedy}."
             )
         if new.any():
             yield Rows(rows.tokens[np.repeat(new, rows.lengths)], rows.lengths[new], rows.labels[new])

@@ -48,7 +48,7 @@ def long_range(task: str, split: str, data: Path | str | None = None, **options:
             raise ValueError(f"{name} is given, but {task} is read from {data}; expected none: it is for making one.")
     if data is not None and not Path(data).expanduser().exists():
         raise FileNotFoundError(f"data is {data}, which does not exist; expected the folder of the arena's files.")
-    if data is None and task in NEEDED and not any((lion_data_folder() / NEEDED[task]).glob("*")):
+    if data is None and task in NEEDED and not any((lion_data_folder() / NEEDED[task]).glob("[!.]*")):
         fetch(NEEDED[task])
     return LONG_RANGE[task](split, data, **options)
 

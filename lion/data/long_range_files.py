@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ PATHFINDER = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_
 SHARE, SEED = 0.1, 42  # of Pathfinder's images for each of validation and test, and which: as S4 and S5 have them
 PER_FOLDER = 1000  # images that are written side by side
 PER_JOB = 200
+
+Row = TypeVar("Row")
 
 
 def find(data: Path | str, folders: Iterable[str], wanted: str) -> Path:
@@ -43,16 +45,28 @@ def stamp(paths: Iterable[Path]) -> list[list[Any]]:
     return [[str(path.resolve()), status.st_size, status.st_mtime_ns] for path, status in found]
 
 
-# ListOps.
-
-
-def pack_listops(folder: Path, files: dict[str, Path]) -> None:
+def _pack(
+    folder: Path,
+    files: dict[str, Path],
+    read: Callable[[Path, Callable[[int], None]], Iterator[Row]],
+    rows_of: Callable[[list[Row]], Rows],
+) -> None:
+    """Parts from a file each, row by row."""
     with SequenceWriter(folder, {"source": {split: str(path) for split, path in files.items()}}) as writer:
         for split, path in files.items():
             with progress(path.stat().st_size, "B") as bar:
                 bar.describe(path.name)
-                for rows in bunches(_expressions(path, bar.advance), PER_JOB):
-                    writer.add(split, joined((tokens for tokens, _ in rows), (label for _, label in rows)))
+                for bunch in bunches(read(path, bar.advance), PER_JOB):
+                    writer.add(split, rows_of(bunch))
+            if split not in writer.files:
+                raise ValueError(f"{path} has no examples; expected some: is it all there?")
+
+
+# ListOps.
+
+
+def pack_listops(folder: Path, files: dict[str, Path]) -> None:
+    _pack(folder, files, _expressions, lambda rows: joined((x for x, _ in rows), (label for _, label in rows)))
 
 
 def _expressions(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[bytes, int]]:
@@ -90,13 +104,11 @@ def _write_expressions(examples: Sequences, path: Path) -> None:
 
 def pack_aan(folder: Path, files: dict[str, Path]) -> None:
     """Pairs of articles, and whether one cites the other."""
-    with SequenceWriter(folder, {"source": {split: str(path) for split, path in files.items()}}) as writer:
-        for split, path in files.items():
-            with progress(path.stat().st_size, "B") as bar:
-                bar.describe(path.name)
-                for rows in bunches(_pairs(path, bar.advance), PER_JOB):
-                    texts = (text for _, *both in rows for text in both)
-                    writer.add(split, joined(texts, (int(row[0]) for row in rows), per_example=2))
+
+    def rows_of(pairs: list[tuple[int, bytes, bytes]]) -> Rows:
+        return joined((text for _, *both in pairs for text in both), (label for label, *_ in pairs), per_example=2)
+
+    _pack(folder, files, _pairs, rows_of)
 
 
 def _pairs(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, bytes, bytes]]:

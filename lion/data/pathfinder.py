@@ -22,6 +22,7 @@ TRIES = 8  # directions for a paddle
 BACK = 2.5  # paddles to go back where there is no way on, on average
 AFRESH = 0.002  # how often both contours begin again instead
 RETRIES = 16  # places for a short contour
+GIVE_UP = 20_000  # paddles to be tried in all images without one of them being done
 ANGLES = np.linspace(-math.pi / 2, math.pi / 2, 181)
 BELOW = 0.5 + (ANGLES + np.sin(2 * ANGLES) / 2) / math.pi  # of angles with the density cos ** 2, the share below each
 
@@ -40,7 +41,8 @@ class PathfinderRules:
     marker_radius: float = 1.5
     continuity: float = 1.0  # a contour turns by at most 90 degrees over this
     padding: int = 1  # around everything
-    contrast: float = 0.75  # of paddles; markers have 1
+    contrast: float = 0.75  # of the long contours' paddles; markers have 1
+    short_contrast: float = 1.0  # of the short ones'
 
     def __post_init__(self) -> None:
         if self.contour_length < 3:
@@ -59,9 +61,9 @@ class PathfinderRules:
 
 RULES = {  # by size, the arena's
     32: PathfinderRules(),
-    64: PathfinderRules(64, 14, 5, 1.0, (1,), 22, 12, 2.5, 1.8, 1, 0.8),
-    128: PathfinderRules(128, 14, 5, 1.5, (2, 3), 35, 20, 3.0, 1.8, 1, 0.9),
-    256: PathfinderRules(256, 14, 5, 2.0, (3,), 30, 27, 5.0, 1.8, 22, 1.0),
+    64: PathfinderRules(64, 14, 5, 1.0, (1,), 22, 12, 2.5, 1.8, 1, 0.8, 0.8),
+    128: PathfinderRules(128, 14, 5, 1.5, (2, 3), 35, 20, 3.0, 1.8, 1, 0.9, 0.9),
+    256: PathfinderRules(256, 14, 5, 2.0, (3,), 30, 27, 5.0, 1.8, 22, 1.0, 1.0),
 }
 
 
@@ -108,7 +110,14 @@ class _Contours:
         """
         n, count = self.rules.contour_length, len(self.paddles)
         lengths, failures = np.zeros((count, 2), np.int64), np.zeros(count, np.int64)
+        left, in_vain = count, 0
         while len(todo := np.flatnonzero(lengths.min(1) < n)) > count - enough:
+            left, in_vain = len(todo), in_vain + 1 if len(todo) == left else 0
+            if in_vain == GIVE_UP:
+                raise ValueError(
+                    f"contour_length is {n}: no two contours of so many paddles have found room in {self.rules.size} x "
+                    f"{self.rules.size} pixels; expected fewer, 14 is the arena's."
+                )
             which = lengths[todo].argmin(1)  # of the two
             at = lengths[todo, which]
             seeds = np.flatnonzero(at == 0)
@@ -230,7 +239,8 @@ def draw_scenes(scenes: Scenes, rules: PathfinderRules) -> np.ndarray:
     pixels, away = _around(middles, reach)
     away = away * ((heads - tails).conj() / rules.paddle_length)[:, None]
     shade = _covered(away.real, rules.paddle_length) * _covered(away.imag, rules.thickness)
-    np.maximum.at(canvas, (image[:, None], *pixels), rules.contrast * shade)
+    contrast = np.where(paddle < 2 * rules.contour_length, rules.contrast, rules.short_contrast).astype(np.float32)
+    np.maximum.at(canvas, (image[:, None], *pixels), contrast[:, None] * shade)
     for marker in scenes.markers.T:
         pixels, away = _around(marker, reach)
         shade = np.clip(rules.marker_radius + 0.5 - np.abs(away), 0, 1).astype(np.float32)

@@ -4,6 +4,7 @@ Every class takes the heads and the key channels of each, says how many columns 
 wants, and makes Gates of them. All log decays are <= 0 by construction.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -118,16 +119,23 @@ class Selective(Decay):
 
 class SelectiveHippo(Decay):
     """HIPPO's rates, which the input makes up to twice as fast, or slower. (The paper writes exp(sigmoid(A) + B), which
-    grows without bound wherever B is above -sigmoid(A); docs/maths.md.)"""
+    grows without bound wherever B is above -sigmoid(A); docs/maths.md.) With `softplus` they grow without a bound; with
+    `scalar` a head has one, HIPPO's slowest."""
 
-    def __init__(self, heads: int, channels: int, *, random: bool = False):
+    def __init__(
+        self, heads: int, channels: int, *, random: bool = False, softplus: bool = False, scalar: bool = False
+    ):
         super().__init__()
-        self.size = (heads, channels)
-        self.columns = heads * channels
-        self.log_rate = nn.Parameter(torch.randn(heads, channels) if random else hippo_log_rates(heads, channels))
+        self.size = (heads,) if scalar else (heads, channels)
+        self.columns = math.prod(self.size)
+        self.softplus = softplus
+        rates = torch.randn(heads, channels) if random else hippo_log_rates(heads, channels)
+        self.log_rate = nn.Parameter(rates[:, 0].clone() if scalar else rates)
 
     def forward(self, x: Tensor) -> Gates:
-        return Gates(-self.log_rate.exp() * 2 * x.unflatten(-1, self.size).sigmoid())
+        rate, x = self.log_rate.exp(), x.unflatten(-1, self.size)
+        # Both are the rate itself where x is 0.
+        return Gates(-F.softplus(x + rate.expm1().log()) if self.softplus else -rate * 2 * x.sigmoid())
 
 
 class LowRank(Decay):
@@ -231,6 +239,8 @@ DECAYS: dict[str, Callable[[int, int], Decay]] = {  # by heads and key channels 
     "selective_diagonal": _with(Selective, diagonal=True),
     "selective_hippo": SelectiveHippo,
     "selective_random": _with(SelectiveHippo, random=True),
+    "selective_hippo_scalar": _with(SelectiveHippo, scalar=True),
+    "softplus_hippo": _with(SelectiveHippo, softplus=True),
     "softplus": _with(Selective, softplus=True),
     "softplus_diagonal": _with(Selective, diagonal=True, softplus=True),
     "gated_rfa": Complementary,

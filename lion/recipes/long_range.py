@@ -21,11 +21,11 @@ MODELS: dict[str, dict[str, Any]] = {
     # And its ablations of LION-S, by their numbers there.
     "ablation_1": {"mixer": "lion_s_diag", "features": "sigmoid", "norm": "none"},
     "ablation_2": {"mixer": "lion_s_diag", "features": "relu"},
-    "ablation_3": {"mixer": "lion_s_diag", "decay": "selective"},
+    "ablation_3": {"mixer": "lion_s_diag", "decay": "selective_hippo_scalar"},
     "ablation_4": {"mixer": "lion_s_diag", "norm": "none"},
     "ablation_5": {"mixer": "lion_s_diag", "norm": "unmasked"},
     "ablation_6": {"mixer": "lion_s_diag", "decay": "fixed_hippo"},
-    "ablation_7": {"mixer": "lion_s_diag", "decay": "softplus_diagonal"},
+    "ablation_7": {"mixer": "lion_s_diag", "decay": "softplus_hippo"},
 }
 
 

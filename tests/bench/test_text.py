@@ -18,13 +18,14 @@ def test_the_command(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "of BERT's time" in out
     results = json.loads(where.read_text())["results"]
-    assert len(results) == 2 * 2 * 4  # passes, lengths, models
-    assert all(x["seconds"] > 0 and x["peak_bytes"] >= 0 for x in results)
+    assert len(results) == 2 * 2 * 5  # passes, lengths, models
+    assert all((x["seconds"] is None) == (x["name"] == text.MATERIALISED) for x in results)
+    assert all(x["peak_bytes"] >= 0 for x in results)
     assert {x["batch"] for x in results if x["length"] == 16} == {64}
     assert where.with_suffix(".png").stat().st_size > 1000
 
 
-def test_the_picture_is_of_inference(monkeypatch, tmp_path):
+def test_the_picture_is_of_one_sequence(monkeypatch, tmp_path):
     known = {"size": "tiny", "name": "lion_s", "seconds": 2.0, "peak_bytes": 2**20}
     records = [
         {**known, "training": True, "length": 16, "batch": 1},
@@ -34,9 +35,30 @@ def test_the_picture_is_of_inference(monkeypatch, tmp_path):
     drawn = []
     monkeypatch.setattr(by_length, "draw_lines", lambda rows, path: drawn.extend(rows))
     by_length.draw(records, tmp_path / "text.png")
-    ((memory, time),) = drawn
+    (trained, _), (memory, time) = drawn
+    assert (trained.title, memory.title) == ("tiny, training", "tiny, inference")
+    assert trained.lines == {"lion_s": [(16, 1)]}
     assert memory.lines == {"lion_s": [(16, 0.25)]}  # of one sequence
     assert time.lines == {"lion_s": [(16, 0.5)]}
+
+
+def test_memory_only(tmp_path, capsys):
+    arguments = ["--sizes", "tiny", "--lengths", "16", "--models", "lion_s", "--memory-only", "--no-training"]
+    assert main(["bench", "text", *arguments, "--json", str(tmp_path / "memory.json")]) == 0
+    assert "threads, memory only" in capsys.readouterr().out
+    results = json.loads((tmp_path / "memory.json").read_text())["results"]
+    assert [x["name"] for x in results] == ["BERT", "BERT, materialised", "lion_s"]
+    assert all(x["seconds"] is None and x["peak_bytes"] is not None for x in results)
+
+
+def test_what_does_not_fit_is_left_out(monkeypatch):
+    """Matrices grow with the square of the length, the rest does not."""
+    before = {"size": "tiny", "training": False, "length": 64, "batch": 1, "seconds": None, "peak_bytes": 100}
+    contest = by_length.Contest(("a", "b"), None, None, (), 240.0, notes=[], materialised=("a",))
+    monkeypatch.setattr(by_length, "available_memory", lambda: 1000)
+    for name, reason in (("a", "would not fit into memory"), ("b", "")):
+        known = [{**before, "name": name, "left_out": None}]
+        assert by_length.too_much(contest, name, by_length.Case("tiny", 256, 1, False), known) == reason
 
 
 def test_the_models_are_of_one_size():

@@ -139,6 +139,8 @@ def test_windows_that_are_wrong(genome, tmp_path):
         windows(genome, "test")
     with fails(ValueError, "holdout is 1; expected a share from 0, for none, to less than 1."):
         windows(genome, holdout=1)
+    with fails(ValueError, "holdout is 0, so nothing is held out to evaluate on; expected a share above 0."):
+        windows(genome, "validation", holdout=0)
     with fails(ValueError, "length is 0; expected at least 1 nucleotide."):
         windows(genome, length=0)
     with fails(ValueError, "block is 0; expected at least 1 nucleotide."):

@@ -2,6 +2,7 @@
 
 import re
 import statistics
+from random import Random
 
 import numpy as np
 import pytest
@@ -102,6 +103,36 @@ def test_an_argument_is_a_list_one_time_in_four():
     assert abs(lists / (lists + digits) - 0.25) < 0.01
 
 
+def grown(random, rules, depth=1):
+    """An expression the plain way, as nested lists: tokens it has, and what it comes to."""
+    if depth == rules.max_depth or random.random() >= 0.25:
+        return 1, random.randrange(10)
+    inner = [grown(random, rules, depth + 1) for _ in range(random.randint(2, rules.max_args))]
+    values = [value for _, value in inner]
+    kinds = (min, max, lambda x: int(statistics.median(x)), lambda x: sum(x) % 10)
+    return 2 + sum(size for size, _ in inner), random.choice(kinds)(values)
+
+
+def test_lengths_and_classes_are_as_frequent_as_when_grown_one_by_one():
+    rows, random, wanted = draw_expressions(SMALL, seed=5, draw=0), Random(0), []
+    while len(wanted) < 6000:
+        size, value = grown(random, SMALL)
+        if SMALL.min_length < size < SMALL.max_length:
+            wanted.append((size, value))
+    lengths, labels = np.array(wanted).T
+    count = min(len(rows.labels), len(labels))
+    assert count > 2000
+    for got, want, bins in (
+        (rows.lengths, lengths, np.quantile(lengths, np.arange(1, 10) / 10)),
+        (rows.labels, labels, None),
+    ):
+        if bins is not None:
+            got, want = np.digitize(got, bins), np.digitize(want, bins)
+        shares, others = (np.bincount(x, minlength=10) / len(x) for x in (got, want))
+        error = np.sqrt(2 * shares * (1 - shares) / count)
+        assert (np.abs(shares - others) < 4 * error).all()
+
+
 def test_the_same_bytes_from_one_process_or_two(tmp_path):
     counts = Counts(3000, 40, 50)
     for name, options in {"one": (0, 1), "two": (0, 2), "other": (1, 1)}.items():
@@ -123,6 +154,13 @@ def test_rules_and_texts_that_are_wrong(tmp_path):
     got = "lengths are to be between 500 and 2000 tokens; expected numbers with some between them, of 4 to 122, which "
     with fails(got + "is the longest with max_depth 3 and max_args 10."):
         ListOpsRules(max_depth=3)
+    with fails(
+        "max_depth is 10, max_args 500, which is 1.5e+16 tokens of an expression, on average; expected less "
+        "deep or shorter lists."
+    ):
+        ListOpsRules(max_args=500)
+    with pytest.raises(ValueError, match="and all together none; expected enough for all parts: ask for other lengths"):
+        write_listops(tmp_path, ListOpsRules(1900, 2000, 4, 20), Counts(10, 1, 1), 0, 1)
     with fails("max_args is 1, max_depth 10; expected at least 2 each."):
         ListOpsRules(max_args=1)
     with fails("has '[FIRST'; expected digits, [MIN [MAX [MED [SM and ]"):
@@ -130,5 +168,5 @@ def test_rules_and_texts_that_are_wrong(tmp_path):
     for text in ("[MIN 1 2", "[MIN 1 ] 2 ]", "[MIN 1 2 ] ]", "[MIN 1 ] [MIN 2 ]", ""):
         with pytest.raises(ValueError, match="brackets that do not match; expected one list, closed at the end"):
             from_text(text)
-    with pytest.raises(ValueError, match="the rules allow hardly more than 400 expressions"):
+    with pytest.raises(ValueError, match="and all together hardly more than 400; expected enough"):
         write_listops(tmp_path, ListOpsRules(3, 5, 2, 2), Counts(1000, 1, 1), 0, 1)

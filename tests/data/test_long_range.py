@@ -112,6 +112,9 @@ def test_listops_files(tmp_path, capsys):
         path.write_text(wrong)
         with fails(ValueError, f"{path}, {message}"):
             long_range("listops", "validation", data=out)
+    path.write_text(text.splitlines()[0] + "\n")
+    with fails(ValueError, f"{path} has no examples; expected some: is it all there?"):
+        long_range("listops", "validation", data=out)
     path.write_text(text.replace("\n", "\r\n"))  # as the arena's script writes them
     assert len(long_range("listops", "validation", data=out)) == 20
     path.unlink()
@@ -312,7 +315,9 @@ def test_arrays_are_what_was_made(tmp_path, capsys):
     assert long_range_files.LISTOPS.keys() == {*sequences.SPLITS}
 
 
-def test_options_that_files_take_no_notice_of(tmp_path):
+def test_options_that_files_take_no_notice_of(tmp_path, capsys):
+    assert main(["data", "listops", "--data", str(tmp_path), "--max-length", "9", "--out", str(tmp_path / "out")]) == 1
+    assert "files are written whole" in capsys.readouterr().err
     with pytest.raises(ValueError, match="counts is given, but listops is read from"):
         long_range("listops", "train", data=tmp_path, counts=(5, 5, 5))
 

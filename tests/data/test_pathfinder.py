@@ -98,8 +98,10 @@ def test_pixels_show_the_paddles(drawn):
         bright = image.ravel() / 255
         np.testing.assert_allclose(bright[from_marker <= rules.marker_radius - 0.5], 1)
         away = from_marker > rules.marker_radius + 0.5
-        assert bright[away].max() <= rules.contrast + 0.01
         assert (bright[away & (nearest < 0.2)] > 0.2 * rules.contrast).all()
+        long = from_points(pixels, paddles[: 2 * rules.contour_length]).min(1) < rules.thickness / 2 + 1.2
+        for where, contrast in ((long, rules.contrast), (~long, rules.short_contrast)):
+            assert 0.8 * contrast < bright[away & where].max() <= contrast + 0.01
         assert (bright[away & (nearest > rules.thickness / 2 + 1.2)] == 0).all()
 
 
@@ -133,5 +135,7 @@ def test_rules_that_are_wrong():
     }.items():
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             PathfinderRules(**options)
+    with pytest.raises(ValueError, match="no two contours of so many paddles have found room in 32 x 32 pixels"):
+        scenes_of(PathfinderRules(contour_length=60))
     with pytest.raises(ValueError, match=r"^size is 33; expected one of 32, 64, 128, 256.$"):
         pathfinder_rules(33)

@@ -25,12 +25,12 @@ def different_positions(name: str) -> dict:
     return fields if replace(TINY, **fields).tells_order else fields | {"positions": "learned"}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "softmax"])
 def test_forms_agree(name):
     model = made(**different_positions(name))
     ids = torch.randint(1, 9, (2, 70))
     expected = model(ids)
-    for form in ("full", "rnn", "chunk", "scan") if name != "softmax" else ():
+    for form in ("full", "rnn", "chunk", "scan"):
         torch.testing.assert_close(set_form(model, form)(ids), expected, rtol=1e-9, atol=1e-11)
 
 
@@ -101,7 +101,14 @@ def test_checkpointing_changes_no_gradient():
         torch.testing.assert_close(x, y)
 
 
-@pytest.mark.parametrize("changes", [{}, {"answer": "pair"}, {"stem": 3, "positions": "learned"}, {"vocab_size": 0}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"answer": "pair"}, {"stem": 3, "positions": "learned"}, {"vocab_size": 0}),
+        *map(different_positions, MODELS),
+    ],
+    ids=str,
+)
 def test_every_parameter_learns(changes):
     model = made(**changes).train()
     shape = (3, 2, 12) if changes.get("answer") == "pair" else (3, 12)
@@ -153,20 +160,30 @@ def test_sizes_are_s5s():
 
 @pytest.mark.parametrize("decay", ["fixed_hippo", "selective_hippo"])
 def test_gradients_at_both_ends_of_a_long_sequence(decay):
-    """Path-X's length, HIPPO's decays, one layer: float32 beside float64."""
+    """Path-X's length, HIPPO's decays, one layer, beside float64: float32; and bfloat16 by autocast, as runs train with
+    it, which may be as far off as twice what plain torch is."""
     torch.manual_seed(0)
     layer = lion.LionAttention(32, 2, "lion_s_diag", decay=decay).double()
     x, weight = torch.randn(1, 16384, 32).double(), torch.randn(1, 16384, 32).double()
 
-    def gradients(dtype: torch.dtype) -> list[torch.Tensor]:
+    def gradients(dtype: torch.dtype, *, half: bool = False, **options) -> list[torch.Tensor]:
         given = x.to(dtype).requires_grad_()
-        loss = (layer.to(dtype)(given) * weight.to(dtype)).sum()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            y = layer.to(dtype).set_form("scan", **options)(given)
+        loss = (y.to(dtype) * weight.to(dtype)).sum()
         return [grad.double() for grad in torch.autograd.grad(loss, [given, *layer.parameters()])]
 
-    (of_input, *of_weights), (wanted, *wanted_weights) = gradients(torch.float32), gradients(torch.float64)
-    for end in (slice(0, 64), slice(-64, None)):
-        scale = wanted[:, end].abs().max()
-        assert scale > 0
-        assert (of_input[:, end] - wanted[:, end]).abs().max() < 1e-4 * scale
-    for got, right in zip(of_weights, wanted_weights, strict=True):
-        assert (got - right).abs().max() <= 1e-4 * right.abs().max()
+    wanted = gradients(torch.float64)
+    single, half, plain = (
+        errors(gradients(torch.float32, **options), wanted)
+        for options in ({}, {"half": True}, {"half": True, "backend": "torch"})
+    )
+    assert max(single) < 1e-4
+    assert all(got <= 2 * right + 1e-3 for got, right in zip(half, plain, strict=True))
+
+
+def errors(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> list[float]:
+    """Of the input's gradients at either end, and of every parameter's, in terms of the largest."""
+    ends = [[x[0][:, :64], x[0][:, -64:], *x[1:]] for x in (got, wanted)]
+    assert all(right.abs().max() > 0 for right in ends[1])
+    return [float((x - right).abs().max() / right.abs().max()) for x, right in zip(*ends, strict=True)]

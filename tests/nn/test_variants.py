@@ -168,7 +168,11 @@ def test_performer_is_softmax_on_average():
 
 
 @pytest.mark.parametrize(
-    "decay", ["selective", "selective_diagonal", "softplus", "softplus_diagonal", "fixed_diagonal"]
+    "decay",
+    [
+        *("selective", "selective_diagonal", "softplus", "softplus_diagonal", "fixed_diagonal"),
+        *("selective_hippo_scalar", "softplus_hippo"),
+    ],
 )
 def test_other_decays(decay):
     layer = lion.LionAttention(16, 2, "lion_s_diag", decay=decay).double()
@@ -200,6 +204,14 @@ def test_hippo_and_zero_order_hold():
     sizes = v.square().mean(-1).sqrt()
     forgets = -torch.expm1(-rates.flatten())
     torch.testing.assert_close(sizes / forgets, (sizes / forgets).mean().expand(32), rtol=0.5, atol=0)
+
+
+def test_every_hippo_begins_with_the_same_rates():
+    wanted = DECAYS["fixed_hippo"](4, 16)(torch.empty(0)).log_decay
+    for name in ("selective_hippo", "softplus_hippo", "selective_hippo_scalar"):
+        decay = DECAYS[name](4, 16)
+        found = decay(torch.zeros(1, 1, decay.columns)).log_decay[0, 0]
+        torch.testing.assert_close(found, wanted if found.dim() == 2 else wanted[:, 0], msg=name)
 
 
 def test_reduced_precision():

@@ -9,12 +9,17 @@ pytest.importorskip("accelerate")
 import json
 import random
 
+import torch
+
 from lion import recipes
 from lion.cli import main
 from lion.models.long_range import LongConfig
+from lion.nn.variants import VARIANTS
 from lion.recipes import long_range as long_recipes
 from lion.train.long_range import LongRangeTask
+from lion.train.stream import Stream
 from lion.train.using import evaluate
+from tests.data import write_cifar
 
 TINY = ["--model.dim", "16", "--model.depth", "1", "--model.heads", "2", "--workers", "0", "--precision", "float32"]
 SHORT = ["--min_length", "10", "--max_length", "40", "--max_depth", "3", "--counts", "64,16,16"]
@@ -67,12 +72,71 @@ def test_what_is_refused_of_the_arena(changes, message):
         LongRangeTask(**changes).resolved()
 
 
-def test_every_model_of_the_paper_is_a_recipe():
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Of each kind of data that is not made."""
+    home = tmp_path_factory.mktemp("files")
+    write_cifar("cifar10", home / "image")
+    for part in ("train", "test"):
+        for name in ("neg", "pos"):
+            (home / "text" / "aclImdb" / part / name).mkdir(parents=True)
+            for i in range(4):
+                (home / "text" / "aclImdb" / part / name / f"{i}_7.txt").write_text(f"{name} {part} {i}")
+    (home / "retrieval").mkdir()
+    for part in ("train", "eval", "test"):
+        rows = [f"{i % 2}\tP{i}\tQ{i}\tone {i}\ttwo {i}\n" for i in range(6)]
+        (home / "retrieval" / f"new_aan_pairs.{part}.tsv").write_text("".join(rows))
+    (home / "genome.fa").write_text(f">one\n{bases(6000, 0)}\n")
+    splice = [f"{', '.join(bases(60, n))}, {('EI', 'IE', 'N')[n % 3]}" for n in range(30)]
+    (home / "splice.dat").write_text("\n".join(["@relation splice", "@data", *splice]) + "\n")
+    genes = [f"{bases(30, n)},{n % 2}" for n in range(40)]
+    (home / "genes.csv").write_text("\n".join(["sequence,label", *genes]) + "\n")
+    return home
+
+
+def shrunk(name: str, files):
+    """The recipe's task with little data, and a small model of the same kind."""
+    family, _, member = name.partition(".")
+    task = recipes.recipe(name).task
+    task = replace(task, model=replace(task.model, dim=16, depth=1, heads=2))
+    if family == "dna":
+        where = "splice.dat" if "splice" in member else "genes.csv" if member == "classify" else "genome.fa"
+        task = replace(task, data=str(files / where))
+        return task if member == "classify" or "splice" in member else replace(task, length=64, block=500)
+    if task.name in ("listops", "pathfinder", "pathx"):
+        few = {"min_length": 10, "max_length": 40, "max_depth": 3} if task.name == "listops" else {}
+        return replace(task, counts=(6, 4, 4), **few)
+    return replace(task, data=str(files / task.name))
+
+
+def different(name: str) -> bool:
+    """Not the same as another but for the data's kind or the mixer: every model is tried with lists."""
+    return name.startswith(("dna", "lra.listops.")) or name.endswith(".lion_s")
+
+
+@pytest.mark.parametrize("name", list(filter(different, long_recipes.RECIPES)))
+def test_a_step_of_every_recipe(name, files):
+    task = shrunk(name, files).resolved()
+    examples = task.train_set(0)
+    (keys,) = Stream(len(examples), 4, 0, range(1))
+    torch.manual_seed(0)
+    network = task.make_model()
+    loss, _ = task.loss(network, examples.__getitems__(keys), seed=0, step=0)
+    loss.backward()
+    assert loss.isfinite()
+    for parameter, x in network.named_parameters():
+        assert x.grad is not None, parameter
+        assert x.grad.isfinite().all(), parameter
+    assert task.measure(network.eval(), task.eval_set().__getitems__([(0, 0)]))["examples"] > 0
+
+
+def test_the_arenas_recipes_are_the_papers():
     for name in long_recipes.TRAINING:
-        for model, fields in long_recipes.MODELS.items():
-            run = recipes.recipe(f"lra.{name}.{model}")
-            assert {key: getattr(run.task.model, key) for key in fields} == fields
-            assert run.optim.lr == 5e-4
+        models = [recipes.recipe(f"lra.{name}.{model}").task.model for model in long_recipes.MODELS]
+        assert len({*models}) == len(models) == 13
+        run = recipes.recipe(f"lra.{name}.lion_s")
+        assert (run.optim.lr, run.optim.schedule, run.task.model.decay) == (5e-4, "cosine", None)
+        assert VARIANTS[run.task.model.mixer].decay == "selective_hippo"
 
 
 def test_a_genome(tmp_path, capsys):
