@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion import files
-from lion.models.encoder import Encoder, EncoderConfig, make_attention
+from lion.models.encoder import Embeddings, Encoder, EncoderConfig, make_attention
+from lion.models.positions import waves
 from lion.nn.layers import LionAttention, set_form
 from lion.ops.checks import check_ids
 from lion.optional import need_transformers
@@ -140,7 +141,8 @@ class LionPreTrainedModel(PreTrainedModel):
         """What no checkpoint has filled begins as in a new model.
 
         transformers does that module by module, and knows linear layers, embeddings and norms. A layer of attention
-        begins as a whole: its decays, and projections that some variants have a beginning of their own for.
+        begins as a whole: its decays, and projections that some variants have a beginning of their own for. And so do
+        positions.
         """
         new = [layer for layer in self.modules() if isinstance(layer, LionAttention) and not _is_filled(layer)]
         super().initialize_weights()
@@ -149,6 +151,10 @@ class LionPreTrainedModel(PreTrainedModel):
             if not all(_is_filled(x) for x in tensors.values()):
                 for name, x in make_attention(self.config.encoder()).state_dict().items():
                     initialization.copy_(tensors[name], x)
+        for module in self.modules():
+            if isinstance(module, Embeddings) and module.positions is not None:
+                weight = module.positions.weight
+                initialization.copy_(weight, self.config.initializer_range * waves(*weight.shape).to(weight))
 
     def set_form(
         self, form: str, *, backend: str | None = None, chunk_size: int | None = None

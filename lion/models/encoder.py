@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lion.models.mixers import make_layer, mixer_tells_order
-from lion.models.positions import count, warn_if_blind
+from lion.models.positions import count, warn_if_blind, waves
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
@@ -109,12 +109,14 @@ class Embeddings(nn.Module):
         self.positions = nn.Embedding(config.max_tokens, config.dim) if config.positions == "learned" else None
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
         self.dropout = nn.Dropout(config.dropout)
-        for embedding in (self.words, self.types, self.positions):
+        for embedding in (self.words, self.types):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=config.init_std)
-        if config.pad_token is not None:
-            with torch.no_grad():
+        with torch.no_grad():
+            if config.pad_token is not None:
                 self.words.weight[config.pad_token] = 0
+            if self.positions is not None:
+                self.positions.weight.copy_(config.init_std * waves(config.max_tokens, config.dim))
 
     def forward(
         self,

@@ -41,6 +41,14 @@ def warn_if_blind(config: WithPositions) -> None:
         )
 
 
+def waves(tokens: int, dim: int, *, period: float = 1e4) -> Tensor:
+    """Sines and cosines of every place, [tokens, dim], of about 1 in the mean square: where learned positions begin, so
+    that how far apart two tokens are is told from the first step on."""
+    rates = period ** (-2 / dim * torch.arange((dim + 1) // 2))
+    angles = torch.arange(tokens)[:, None] * rates
+    return 2**0.5 * torch.cat([angles.sin(), angles.cos()], 1)[:, :dim]
+
+
 def count(
     x: Tensor,
     most: int,

@@ -23,9 +23,10 @@ def _encoder(mixer: str, size: str, **changes) -> EncoderConfig:
 
 def mlm(mixer: str = "lion_s") -> Run:
     """Hidden words, from plain text: `lion train mlm --data 'corpus/*.txt'`, by default 12 MB of English speeches."""
-    task = MlmTask(model=_encoder(mixer, "small", dropout=0.0))
-    # Many small steps: where no decay tells neighbours, it takes some hundred to find that there are any.
-    return Run(task, Optim(lr=5e-4, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06), epochs=4, batch=8)
+    model = _encoder(mixer, "small", dim=128, depth=2, mlp_dim=512, dropout=0.0, init_std=0.08)
+    # Many small steps of a small model: where no decay tells neighbours, it takes thousands to find that there are any.
+    optim = Optim(lr=2e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06)
+    return Run(MlmTask(model=model), optim, epochs=4, batch=8)
 
 
 def mlm_c4(mixer: str, size: str) -> Run:
