@@ -69,6 +69,7 @@ CONVERTED: dict[type[PreTrainedModel], tuple[Family, type[LionPreTrainedModel]]]
     for name, family in FAMILIES.items()
     for kind in family.heads
 }
+BASES = {kind.config_class.model_type: kind for kind, (_, lion) in CONVERTED.items() if lion is LionModel}
 
 KEPT_FIELDS = (  # of a BertConfig
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
@@ -117,9 +118,7 @@ def convert(
         if got != want:
             raise ValueError(f"the model's {name} is {got!r}; expected {want!r}: there is no such Lion model.")
     family, kind = CONVERTED[type(model)]
-    old = model.base_model
-    first = model.config.pad_token_id + 1 if family.position_for_padding else 0
-    places = old.embeddings.position_embeddings.weight[first:]
+    old, places = model.base_model, positions_of(model)
     config = LionConfig(
         variant,
         positions=positions,
@@ -151,6 +150,13 @@ def convert(
     else:
         new.embeddings.positions.weight.copy_(places)
     return lion.train(model.training)
+
+
+def positions_of(model: PreTrainedModel) -> Tensor:
+    """What the model has learned of the places that its tokens may have [places, dim]."""
+    family, _ = CONVERTED[type(model)]
+    first = model.config.pad_token_id + 1 if family.position_for_padding else 0
+    return model.base_model.embeddings.position_embeddings.weight[first:]
 
 
 def _copy(old: nn.Module, new: nn.Module, names: Mapping[str, str]) -> None:

@@ -32,7 +32,7 @@ class TextDistillTask(CorpusTask):
     data: str = "english imdb"
     per: str = "paragraph"
     holdout: float = 0.01
-    teacher: str = FETCHED  # or the folder of a BERT that transformers has saved, with its tokenizer
+    teacher: str = FETCHED  # or the folder of a BERT or RoBERTa that transformers has saved, with its tokenizer
     mixer: str = "lion_s"
     positions: str = ""  # "learned": the teacher's, for as many tokens as it takes; "": only if no decay tells them
     embedding: float = 1.0  # weight of the embedding in the loss, beside the states'
@@ -51,8 +51,9 @@ class TextDistillTask(CorpusTask):
         return replace(self, positions="none" if EncoderConfig(mixer=self.mixer).tells_order else "learned")
 
     def _check_length(self) -> None:
-        config: Any = _teacher(self.teacher).config
-        most = config.max_position_embeddings
+        from lion.integrations.hf_convert import positions_of
+
+        most = len(positions_of(_teacher(self.teacher)))
         if self.length > most:
             raise ValueError(f"length is {self.length}, but the teacher reads {most} tokens; expected no more.")
 
@@ -122,19 +123,17 @@ def _folder(teacher: str) -> Path:
 
 
 @functools.lru_cache(maxsize=1)
-def _teacher(name: str) -> nn.Module:
-    from lion.optional import need_transformers
-
-    need_transformers()
-    from transformers import BertModel
+def _teacher(name: str) -> Any:
+    from lion.integrations.hf_convert import BASES
 
     folder = _folder(name)
     if not (folder / "config.json").exists():
         raise ValueError(f"teacher is {name!r}; expected {FETCHED!r} or the folder of a BERT that transformers wrote.")
     kind = read_json(folder / "config.json").get("model_type")
-    if kind != "bert":
-        raise ValueError(f"teacher is {name!r}, which has a model of the kind {kind!r}; expected 'bert'.")
-    model, found = load_pretrained(BertModel, folder)
+    if kind not in BASES:
+        known = ", ".join(map(repr, BASES))
+        raise ValueError(f"teacher is {name!r}, which has a model of the kind {kind!r}; expected one of {known}.")
+    model, found = load_pretrained(BASES[kind], folder)
     missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise ValueError(f"teacher is {name!r}, whose weights lack {missing[0]} and {len(missing) - 1} more.")

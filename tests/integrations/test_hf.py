@@ -112,8 +112,8 @@ def test_auto_classes(kind, tmp_path):
 
 @every_variant
 def test_what_a_checkpoint_lacks_begins_as_new(variant):
-    """As in a new model: also decays, and projections that some variants have a beginning of their own for."""
-    config = hf.LionConfig(variant, **SMALL)
+    """As in a new model: decays and positions, too, and what some variants have a beginning of their own for."""
+    config = hf.LionConfig(variant, positions="learned", **SMALL)
     torch.manual_seed(0)
     new = hf.LionForSequenceClassification(config)
     some = {name: x + 1 for name, x in new.state_dict().items() if "layers.1" in name}
@@ -125,6 +125,7 @@ def test_what_a_checkpoint_lacks_begins_as_new(variant):
             want = new.state_dict()[name]
             assert x.mean().item() == pytest.approx(want.mean().item(), abs=0.5 * want.std().item() + 1e-6), name
             assert x.std().item() == pytest.approx(want.std().item(), rel=0.5), name
+    assert torch.equal(*(model.lion.encoder.embeddings.positions.weight for model in (loaded, new)))
     fresh = LionAttention(32, 2, variant)
     [layer, _] = loaded.lion.encoder.layers
     for name, x in fresh.decay.named_parameters():

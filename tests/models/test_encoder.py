@@ -8,6 +8,7 @@ import torch
 
 import lion
 from lion.models.encoder import ENCODERS, Encoder, EncoderConfig
+from lion.models.positions import waves
 from lion.ops.kernels import CHUNKED, FORMS, KERNELS
 
 WORDS = 50
@@ -126,6 +127,17 @@ def test_embeddings_in_place_of_tokens():
     assert not torch.allclose(model(ids, position_ids=torch.arange(1, 10)[None]), model(ids))
 
 
+def test_positions_begin_as_waves():
+    """As large as words, and places as far apart are as alike, wherever they are."""
+    config = dataclasses.replace(ENCODERS["tiny"], positions="learned", init_std=0.3)
+    weight = Encoder(config).embeddings.positions.weight
+    assert weight.square().mean().sqrt().item() == pytest.approx(0.3, rel=1e-3)
+    for distance in (1, 7, 100):
+        alike = (weight[distance:] * weight[:-distance]).sum(1)
+        torch.testing.assert_close(alike, alike[:1].expand_as(alike), rtol=1e-3, atol=1e-3)
+    assert waves(5, 7).shape == (5, 7)
+
+
 def test_any_length_without_positions():
     assert tiny(max_tokens=8)(tokens(1, 700)).shape == (1, 700, 32)
 
@@ -181,8 +193,7 @@ def test_weights_begin_as_berts(mixer):
         linear = layer.get_submodule(name)
         assert linear.weight.std().item() == pytest.approx(0.02, rel=0.1), name
         assert not linear.bias.any(), name
-    for embedding in (model.embeddings.words, model.embeddings.positions):
-        assert embedding.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert model.embeddings.words.weight.std().item() == pytest.approx(0.02, rel=0.1)
     assert not model.embeddings.words.weight[0].any()
     fresh = lion.LionAttention(64, 2, mixer)
     for name, parameter in fresh.decay.named_parameters():

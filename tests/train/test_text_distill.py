@@ -24,27 +24,32 @@ from lion.train.text_distill import TextDistillTask, embedding, unexplained
 WORDS = ["when", "in", "the", "course", "of", "human", "events", "it", "becomes", "necessary", "for", "one", "people"]
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A teacher, and texts of one paragraph each."""
-    home = tmp_path_factory.mktemp("home")
-    config = transformers.BertConfig(
+def save_teacher(folder, kind, places):
+    config = kind.config_class(
         vocab_size=ByteTokenizer().vocab_size,
         pad_token_id=ByteTokenizer().pad_id,
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=32,
-        max_position_embeddings=64,
+        max_position_embeddings=places,
         hidden_dropout_prob=0.2,
     )
     torch.manual_seed(0)
-    teacher = transformers.BertModel(config)
+    teacher = kind(config)
     for name, weight in teacher.named_parameters():  # as a BERT begins, what attention adds hardly matters
         if name.endswith("weight") and "LayerNorm" not in name:
             torch.nn.init.normal_(weight, std=0.5)
-    teacher.save_pretrained(home / "teacher")
-    ByteTokenizer().save(home / "teacher")
+    teacher.save_pretrained(folder)
+    ByteTokenizer().save(folder)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Teachers, and texts of one paragraph each."""
+    home = tmp_path_factory.mktemp("home")
+    save_teacher(home / "teacher", transformers.BertModel, 64)
+    save_teacher(home / "roberta", transformers.RobertaModel, ByteTokenizer().pad_id + 1 + 64)
     texts = [" ".join(WORDS[n % 5 : n % 7 + 6]) + f" {n}" for n in range(120)]
     (home / "texts.txt").write_text("\n\n".join(texts))
     return home
@@ -62,8 +67,9 @@ def task(home, **changes):
     return TextDistillTask(**options | changes).resolved()
 
 
-def test_as_softmax_the_student_is_the_teacher(home):
-    of = task(home, mixer="softmax")
+@pytest.mark.parametrize("teacher", ["teacher", "roberta"])
+def test_as_softmax_the_student_is_the_teacher(home, teacher):
+    of = task(home, mixer="softmax", teacher=str(home / teacher))
     assert of.positions == "learned"
     batch = of.eval_set().__getitems__([(0, i) for i in range(8)])
     assert not batch["mask"].all()
@@ -148,7 +154,7 @@ def test_what_cannot_be(home, tmp_path):
 def test_teachers_that_are_none(home, tmp_path):
     config = transformers.DistilBertConfig(vocab_size=300, dim=16, n_layers=1, n_heads=2, hidden_dim=32)
     transformers.DistilBertModel(config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="a model of the kind 'distilbert'; expected 'bert'"):
+    with pytest.raises(ValueError, match="a model of the kind 'distilbert'; expected one of 'bert', 'roberta'"):
         task(home, teacher=str(tmp_path))
     with pytest.raises(ValueError, match="length is 65, but the teacher reads 64 tokens"):
         task(home, length=65)
