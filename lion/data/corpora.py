@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from lion.data import FETCHED, lion_data_folder
+from lion.data.hub import hub_rows, on_hub
 from lion.data.tables import ending, place, records, text_blocks, text_lines
 from lion.ops.checks import one_of
-from lion.optional import need
 
 IN_FOLDERS = (".txt", ".jsonl", ".json", ".parquet", ".arrow")
 ENDINGS = (*IN_FOLDERS, ".csv", ".tsv")  # in a folder of texts, a table is more likely about them
 NAMED = ("english", "imdb")
-HUB = "hf://"
 PART = 1 << 20  # characters
 FEW = 20  # files
 
@@ -43,8 +42,7 @@ def documents(
     `corpus` takes them, or "english" and "imdb", which `lion.data.fetch` gets. At most `limit`, the first ones."""
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; expected at least 1, or None for all.")
-    hub = isinstance(source, str) and source.startswith(HUB)
-    found = _hub(str(source), column) if hub else corpus(source, column=column, per=per)
+    found = _hub(str(source), column) if on_hub(source) else corpus(source, column=column, per=per)
     if limit is None:
         return found
     return Documents(found.name, lambda: islice(found.read(), limit), json.dumps([found.key, limit]))
@@ -91,7 +89,7 @@ def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", pe
 
 
 def _files(given: str | Path) -> list[Path]:
-    if str(given).startswith(HUB):
+    if on_hub(given):
         raise ValueError(f"{given} is one of several sources; expected a set of the hub by itself.")
     path = fetched(given) if isinstance(given, str) and given in NAMED else Path(given).expanduser()
     if path.is_dir():
@@ -196,16 +194,10 @@ TXT: dict[str, Callable[[Path], Iterator[str]]] = {
 
 
 def _hub(source: str, column: str) -> Documents:
-    parts = source.removeprefix(HUB).split("/")
-    if len(parts) not in (2, 3) or not all(parts):
-        raise ValueError(f"source is {source!r}; expected {HUB}owner/name or {HUB}owner/name/configuration.")
-    load = need("datasets", "datasets", "text").load_dataset
+    hub_rows(source, "train")  # which says at once what is wrong
 
     def read() -> Iterator[str]:
-        rows = load("/".join(parts[:2]), *parts[2:], split="train", streaming=True)
-        for number, fields in enumerate(rows, 1):
-            text = _text(f"{source}, row {number}", fields, column)
-            if text and not text.isspace():
-                yield text
+        texts = (_text(at, fields, column) for at, fields in hub_rows(source, "train"))
+        return (text for text in texts if text and not text.isspace())
 
     return Documents(source, read, json.dumps([source, column]))

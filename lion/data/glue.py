@@ -1,16 +1,20 @@
-"""GLUE's tasks from local files: the official TSV, or Parquet and Arrow with Hugging Face's column names."""
+"""GLUE's tasks: the official TSV files, Parquet and Arrow with Hugging Face's column names, or its hub."""
 
+import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lion.data.hub import hub_rows, on_hub
 from lion.data.tables import Labelled, Text, delimited, place, records
 from lion.ops.checks import one_of
 
 log = logging.getLogger(__name__)
+
+Example = tuple[str, list[str], Any]  # where it is, its texts, its label
 
 ENTAILED = ("entailment", "not_entailment")
 
@@ -49,7 +53,7 @@ def glue(task: str, folder: Path | str, split: str) -> Labelled:
 
     Args:
         task: a key of `GLUE`, or its official name.
-        folder: the task's own, or the one with the folders of all tasks.
+        folder: the task's own, or the one with the folders of all tasks; or hf://nyu-mll/glue.
         split: "train" or "validation"; MNLI also has "validation_mismatched".
     """
     name = task.lower().replace("-", "")
@@ -58,15 +62,18 @@ def glue(task: str, folder: Path | str, split: str) -> Labelled:
     names = MNLI_TSV if name == "mnli" else TSV
     one_of("split", split, names)
     hub = "validation_matched" if (name, split) == ("mnli", "validation") else split
-    files = _find(Path(folder).expanduser(), asked, name, names[split], hub)
+    if on_hub(folder):
+        source, rows = str(folder), _columns(str(folder), hub_rows(str(folder), hub, name), asked)
+    else:
+        files = _find(Path(folder).expanduser(), asked, name, names[split], hub)
+        source, rows = str(files[0]), itertools.chain.from_iterable(_read(path, asked) for path in files)
     texts: list[Text] = []
     labels: list[float] = []
-    for path in files:
-        for at, parts, label in _read_tsv(path, asked) if path.suffix == ".tsv" else _read_hub(path, asked):
-            texts.append((parts[0], parts[1]) if len(parts) == 2 else parts[0])
-            labels.append(_label(at, label, asked.classes))
+    for at, parts, label in rows:
+        texts.append((parts[0], parts[1]) if len(parts) == 2 else parts[0])
+        labels.append(_label(at, label, asked.classes))
     if not texts:
-        raise ValueError(f"{files[0]} has no rows; expected those of {asked.folder}.")
+        raise ValueError(f"{source} has no rows; expected those of {asked.folder}.")
     numbers = np.array(labels, np.float32 if asked.classes is None else np.int64)
     return Labelled(texts, numbers, list(asked.classes) if asked.classes else None)
 
@@ -87,7 +94,13 @@ def _find(folder: Path, asked: GlueTask, name: str, tsv: str, hub: str) -> list[
     )
 
 
-def _read_tsv(path: Path, asked: GlueTask) -> Iterator[tuple[str, list[str], str]]:
+def _read(path: Path, asked: GlueTask) -> Iterator[Example]:
+    if path.suffix == ".tsv":
+        return _read_tsv(path, asked)
+    return _columns(str(path), ((place(path, number), fields) for number, fields in records(path)), asked)
+
+
+def _read_tsv(path: Path, asked: GlueTask) -> Iterator[Example]:
     rows = delimited(path, "\t", quotes=False)
     width = len(next(rows, (1, []))[1]) if asked.header else 4
     least = max(*asked.fields, asked.label) + 1
@@ -105,13 +118,13 @@ def _read_tsv(path: Path, asked: GlueTask) -> Iterator[tuple[str, list[str], str
         log.warning("%s: left out %d rows with fields missing", path, left_out)
 
 
-def _read_hub(path: Path, asked: GlueTask) -> Iterator[tuple[str, list[str], Any]]:
-    for number, fields in records(path):
+def _columns(source: str, rows: Iterable[tuple[str, dict[str, Any]]], asked: GlueTask) -> Iterator[Example]:
+    for at, fields in rows:
         for column in (*asked.columns, "label"):
             if column not in fields:
                 there = ", ".join(map(repr, fields))
-                raise ValueError(f"{path} has no column {column!r}; expected it for {asked.folder}: it has {there}.")
-        yield place(path, number), [fields[column] for column in asked.columns], fields["label"]
+                raise ValueError(f"{source} has no column {column!r}; expected it for {asked.folder}: it has {there}.")
+        yield at, [fields[column] for column in asked.columns], fields["label"]
 
 
 def _label(at: str, label: Any, classes: tuple[str, ...] | None) -> float:

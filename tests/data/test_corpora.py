@@ -179,7 +179,7 @@ def test_limits_and_keys(tmp_path):
 
 def test_documents_of_a_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with fails(ImportError, "datasets is needed for this: pip install 'lion-attention[text]'"):
+    with fails(ImportError, "datasets is needed for this: pip install 'lion-attention[hub]'"):
         documents("hf://allenai/c4/en")
     for wrong in ("hf://c4", "hf://a/b/c/d", "hf://allenai//en"):
         with fails(ValueError, f"source is {wrong!r}; expected hf://owner/name or hf://owner/name/configuration."):

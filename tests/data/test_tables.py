@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from lion.data import REVIEWS, lion_data_folder
 from lion.data.glue import GLUE, glue
 from lion.data.tables import imdb, labelled
+from lion.train import text
 
 
 def fails(kind, message):
@@ -302,6 +304,24 @@ def test_glue_from_hugging_face(tmp_path, task, ending):
     write_table(path, {"label": [0]})
     with pytest.raises(ValueError, match=rf"^{path} has no column '{known.columns[0]}'; expected it for "):
         glue(task, tmp_path, "validation")
+
+
+@pytest.mark.parametrize("task", GLUE)
+def test_glue_from_the_hub(monkeypatch, task):
+    calls = []
+
+    def load_dataset(*names, **options):
+        calls.append((names, options))
+        yield from ({"idx": i, "label": i, **dict.fromkeys(GLUE[task].columns, f"text {i}")} for i in range(2))
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    found = glue(task, "hf://nyu-mll/glue", "validation")
+    assert found.labels.tolist() == [0, 1]
+    assert found.texts == [f"text {i}" if len(GLUE[task].columns) == 1 else (f"text {i}",) * 2 for i in range(2)]
+    split = "validation_matched" if task == "mnli" else "validation"
+    assert calls == [(("nyu-mll/glue", task), {"split": split, "streaming": True})]
+    text._glue.cache_clear()
+    assert text.TextTask(dataset=task, data="hf://nyu-mll/glue").texts("train").labels.tolist() == [0, 1]
 
 
 def test_glue_that_is_wrong(tmp_path, caplog):
