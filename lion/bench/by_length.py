@@ -176,10 +176,12 @@ def report(contest: Contest, records: Sequence[dict], setting: dict) -> str:
 
 def draw(records: Sequence[dict], path: Path) -> None:
     """Peak memory and time of a sequence against its length, a row of panels for every size and pass."""
+    axes = (("peak_bytes", 2**-20, "peak memory, MiB"), ("seconds", 1, "seconds"))
+    measured = [axis for axis in axes if any(x[axis[0]] for x in records)] or axes[:1]
     rows = []
     for size, training in dict.fromkeys((x["size"], x["training"]) for x in records):
         panels = []
-        for key, factor, label in (("peak_bytes", 2**-20, "peak memory, MiB"), ("seconds", 1, "seconds")):
+        for key, factor, label in measured:
             lines: dict[str, list[tuple[float, float]]] = {}
             for x in records:
                 if (x["size"], x["training"]) == (size, training) and x[key]:
