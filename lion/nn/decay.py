@@ -134,8 +134,10 @@ class SelectiveHippo(Decay):
 
     def forward(self, x: Tensor) -> Gates:
         rate, x = self.log_rate.exp(), x.unflatten(-1, self.size)
-        # Both are the rate itself where x is 0.
-        return Gates(-F.softplus(x + rate.expm1().log()) if self.softplus else -rate * 2 * x.sigmoid())
+        if not self.softplus:
+            return Gates(-rate * 2 * x.sigmoid())
+        shift = rate + (-torch.expm1(-rate)).log()  # softplus makes the rate of it; log(expm1(rate)) would overflow
+        return Gates(-F.softplus(x + shift))
 
 
 class LowRank(Decay):
