@@ -28,6 +28,7 @@ class Case(NamedTuple):
     length: int
     batch: int
     training: bool
+    recomputed: bool = False  # with gradient checkpointing
 
 
 class Contest(NamedTuple):
@@ -102,8 +103,7 @@ def measure(
 
 def probes(contest: Contest, case: Case, known: Sequence[dict]) -> list[dict]:
     """Where nothing is known yet of long sequences, what shorter ones take."""
-    seen = {x["name"] for x in known if (x["training"], x["size"]) == (case.training, case.size)}
-    if seen or case.batch * case.length <= PROBE:
+    if any(comparable(x, case) for x in known) or case.batch * case.length <= PROBE:
         return []
     short = case._replace(length=PROBE, batch=1)
     return measure(contest, short, [], rounds=1)
@@ -129,7 +129,7 @@ def work(model: nn.Module, ids: Tensor, training: bool) -> Callable[[], object]:
 
 def too_much(contest: Contest, name: str, case: Case, known: Sequence[dict]) -> str:
     """Why something is left out: told from what it took at the length before."""
-    of_same = [r for r in known if (r["name"], r["training"], r["size"]) == (name, case.training, case.size)]
+    of_same = [x for x in known if x["name"] == name and comparable(x, case)]
     if not of_same or of_same[-1]["left_out"]:
         return of_same[-1]["left_out"] if of_same else ""
     before = of_same[-1]
@@ -140,6 +140,11 @@ def too_much(contest: Contest, name: str, case: Case, known: Sequence[dict]) -> 
     if before["peak_bytes"] * tokens * (longer if name in contest.materialised else 1) > SHARE * available_memory():
         return "would not fit into memory"
     return ""
+
+
+def comparable(record: dict, case: Case) -> bool:
+    """Whether they differ in nothing but the length and the batch."""
+    return all(record[key] == getattr(case, key) for key in ("size", "training", "recomputed"))
 
 
 def current_setting() -> dict:

@@ -25,11 +25,10 @@ SIZE, VOCABULARY = "pathx", 256
 
 
 def make_model(name: str, case: Case) -> nn.Module:
-    again = case.training and case.length > CHECKPOINTED
     if name == MAMBA2:
-        return mamba2(checkpointed=again)
+        return mamba2(checkpointed=case.recomputed)
     model = LongModel(placed(replace(LONG_MODELS[SIZE], mixer=name, vocab_size=VOCABULARY), case.length))
-    model.set_grad_checkpointing(again)
+    model.set_grad_checkpointing(case.recomputed)
     return model
 
 
@@ -79,7 +78,7 @@ def run(
         ],
     )
     cases = [
-        Case(SIZE, length, 1, way)
+        Case(SIZE, length, 1, way, recomputed=way and length > CHECKPOINTED)
         for way in (True, False)
         for length in sorted(set(lengths))
         if (training if way else inference) and not (way and length > TRAINED_TO)

@@ -22,11 +22,28 @@ def test_the_command(tmp_path, capsys):
     assert all(x["seconds"] > 0 for x in results)
 
 
-def test_very_long_ones_are_trained_with_checkpointing():
-    for training, again in ((True, True), (False, False)):
-        case = Case("pathx", 1 << 15, 1, training)
-        assert long.make_model("lion_s", case).checkpointed is again
-        assert long.make_model("Mamba-2", case).is_gradient_checkpointing is again
+def test_very_long_ones_are_trained_with_checkpointing(monkeypatch):
+    cases: list[Case] = []
+    monkeypatch.setattr(long.by_length, "run", lambda contest, found, rounds, path: cases.extend(found))
+    long.run(lengths=(1 << 14, 1 << 15))
+    assert [(x.length, x.training, x.recomputed) for x in cases] == [
+        (1 << 14, True, False),
+        (1 << 15, True, True),
+        (1 << 14, False, False),
+        (1 << 15, False, False),
+    ]
+    for case in cases[:2]:
+        assert long.make_model("lion_s", case).checkpointed is case.recomputed
+        assert long.make_model("Mamba-2", case).is_gradient_checkpointing is case.recomputed
+
+
+def test_memory_with_checkpointing_is_not_told_from_memory_without():
+    """Or what just fits is left out."""
+    short, longer = Case("pathx", 1 << 14, 1, True), Case("pathx", 1 << 16, 1, True, recomputed=True)
+    contest = long.by_length.Contest(("Mamba-2",), None, None, (), 150.0, notes=[])
+    known = [{**short._asdict(), "name": "Mamba-2", "seconds": 7.0, "peak_bytes": 1 << 60, "left_out": None}]
+    assert long.by_length.too_much(contest, "Mamba-2", longer, known) == ""
+    assert long.by_length.too_much(contest, "Mamba-2", longer._replace(recomputed=False), known) != ""
 
 
 def test_what_is_refused(capsys):
