@@ -14,6 +14,7 @@ from lion.optional import need
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch: pages of 2 MiB, or long sequences wait for the system
     parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")

@@ -40,6 +40,7 @@ class Contest(NamedTuple):
     quadratic: Collection[str]  # models whose time grows with the square of the length
     patience: float  # seconds that a run may be expected to take
     notes: Sequence[str]
+    least: int = 3  # rounds of what is slow
     materialised: Collection[str] = ()  # models with T x T matrices in memory, which is all that is measured of them
 
     @property
@@ -84,7 +85,7 @@ def measure(
     left_out = {name: reason for name in contest.names if (reason := too_much(contest, name, case, known))}
     works = {name: work(contest.make(name, case), ids, case.training) for name in contest.names if name not in left_out}
     timed = {name: x for name, x in works.items() if not (memory_only or name in contest.materialised)}
-    times, tries = interleaved(timed, rounds=rounds, tick=lambda: tick(1))
+    times, tries = interleaved(timed, rounds=rounds, least=contest.least, tick=lambda: tick(1))
     tick((rounds + 1) * (len(contest.names) - len(timed)))
     return [
         {

@@ -71,6 +71,7 @@ def run(
         lambda _: VOCABULARY,
         quadratic=(SOFTMAX,),
         patience=PATIENCE,
+        least=1,  # minutes long, and many times apart
         notes=[
             f"{LONG_MODELS[SIZE].depth} layers of {LONG_MODELS[SIZE].dim} channels; {SOFTMAX}: torch's fused attention",
             f"{MAMBA2}: transformers' Mamba2Model, as wide and as deep, in one direction only and without MLPs",

@@ -12,13 +12,14 @@ def interleaved(
     works: Mapping[str, Callable[[], object]],
     *,
     rounds: int = 5,
+    least: int = 3,
     patience: float = 30.0,
     tick: Callable[[], object] = lambda: None,
 ) -> tuple[dict[str, float], int]:
     """The best time of each piece of work in seconds, and how many tries each had.
 
     One run each to warm up, then rounds of all in turn, so that a noisy neighbour disturbs all alike and all
-    have the same number of tries: `rounds`, or as many as the slowest can have in `patience` seconds, but 3.
+    have the same number of tries: `rounds`, or as many as the slowest can have in `patience` seconds, but `least`.
     Every other round goes backwards: what the one before left in caches and memory helps or hurts all alike.
     """
     keep_memory()  # as `lion train` does; or pages that come and go would be a part of all times
@@ -26,7 +27,7 @@ def interleaved(
     for name, work in works.items():
         warm[name] = seconds(work)
         tick()
-    fair = min(rounds, max(3, int(patience / max(warm.values(), default=1.0))))
+    fair = min(rounds, max(least, int(patience / max(warm.values(), default=1.0))))
     best = dict.fromkeys(works, float("inf"))
     for turn in range(rounds):
         for name in list(works)[:: -1 if turn % 2 else 1]:

@@ -41,6 +41,7 @@ def test_interleaved_gives_all_the_same_number_of_tries():
     assert rounds == 4  # as many as the slow one can have
     assert calls == {"quick": 5, "slow": 5}  # one to warm up
     assert 0.001 <= best["quick"] < best["slow"]
+    assert [interleaved(works, rounds=8, patience=0.0, least=n)[1] for n in (1, 3)] == [1, 3]
 
 
 def test_growth_is_the_slope_in_a_log_log_plot():

@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 COUNT = """
 import resource, sys, torch
@@ -33,3 +36,30 @@ def test_kept_memory_is_not_got_again():
         return int(done.stdout)
 
     assert faults("keep") < 0.1 * faults("leave")
+
+
+LARGE = """
+import contextlib, io, resource
+from lion.cli import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["--version"])
+import torch
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+torch.ones(16 << 20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(
+    not HUGE.is_file() or "[madvise]" not in HUGE.read_text(), reason="large pages are not for the asking"
+)
+def test_commands_ask_for_large_pages():
+    plain = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+
+    def faults(**env):
+        done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, check=True, env=plain | env)
+        return int(done.stdout)
+
+    pages = 64 * 2**20 / 4096
+    assert faults() < 0.1 * pages
+    assert faults(THP_MEM_ALLOC_ENABLE="0") > 0.9 * pages  # as whoever runs it wants it
