@@ -82,8 +82,8 @@ def laptop(name: str, model: str) -> Run:
 def dna(mixer: str = "lion_s") -> Run:
     """Hidden nucleotides of a genome: `lion train dna --data genome.fa`, by default a chromosome of C. elegans."""
     task = DnaTask(model=LongConfig(mixer=mixer, dim=128, depth=4, heads=4, stem=9))
-    optim = Optim(lr=2e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06)
-    return Run(task, optim, epochs=2, batch=4)
+    optim = Optim(lr=3e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06)
+    return Run(task, optim, epochs=3, batch=1)
 
 
 def dna_classes(mixer: str = "lion_s") -> Run:
