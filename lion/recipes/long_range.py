@@ -60,23 +60,23 @@ SMALL = LongConfig(dim=64, depth=4, heads=2)
 
 class Laptop(NamedTuple):
     steps: int
+    lr: float
     data: dict[str, Any]
 
 
+SHORT_LISTS = {"min_length": 10, "max_length": 64, "max_depth": 3, "max_args": 4, "counts": (50000, 2000, 2000)}
 LAPTOP = {
-    "listops": Laptop(
-        3000, {"min_length": 30, "max_length": 128, "max_depth": 4, "max_args": 5, "counts": (20000, 1000, 1000)}
-    ),
-    "text": Laptop(600, {"max_length": 512}),
-    "image": Laptop(400, {}),
+    "listops": Laptop(6000, 3e-3, SHORT_LISTS),
+    "text": Laptop(600, 1e-3, {"max_length": 512}),
+    "image": Laptop(300, 1e-3, {}),
 }
 
 
 def laptop(name: str, model: str) -> Run:
     """The same in little, for two cores: short ListOps, IMDB's first 512 bytes, CIFAR-10's pixels."""
-    steps, data = LAPTOP[name]
+    steps, lr, data = LAPTOP[name]
     task = LongRangeTask(name, model=replace(SMALL, **MODELS[model]), **data)
-    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), steps=steps, batch=32, eval_every=steps // 2)
+    return Run(task, Optim(lr=lr, weight_decay=0.05, warmup=0.1), steps=steps, batch=32, eval_every=steps // 2)
 
 
 def dna(mixer: str = "lion_s") -> Run:
