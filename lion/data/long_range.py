@@ -110,32 +110,40 @@ def load_retrieval(split: str, data: Path | str | None = None, *, max_length: in
     return Sequences(folder, split, Kind(2, max_length, BYTES, first=1))
 
 
-def load_image(split: str, data: Path | str | None = None, *, tokens: bool = False) -> Sequences:
+def load_image(split: str, data: Path | str | None = None, *, size: int = 32, tokens: bool = False) -> Sequences:
     """CIFAR-10 in grey, pixel by pixel: 10 classes. Of its training images, the last tenth is for validation.
 
     Args:
         data: the folder or archive of CIFAR-10.
+        size: height and width, 32; 16 or 8: means of 2 x 2 or 4 x 4 pixels.
         tokens: whether pixels are tokens 0 to 255; by default they are numbers, normalised.
     """
+    if size not in (32, 16, 8):
+        raise ValueError(f"size is {size}; expected 32, 16 or 8.")
     place = Path(data).expanduser() if data is not None else lion_data_folder() / "cifar10"
     there = [path for pattern in ("*", "*/*", "*/*/*") for path in sorted(place.glob(pattern)) if path.is_file()]
-    key = [str(place.resolve()), files.stamp(there or ([place] if place.exists() else []))]
-    folder = kept("image", key, partial(_pack_cifar, data=data))
-    return Sequences(folder, split, Kind(10, 32 * 32, 256 if tokens else None, mean=CIFAR_MEAN, std=CIFAR_STD))
+    key = [str(place.resolve()), files.stamp(there or ([place] if place.exists() else [])), size]
+    folder = kept("image", key, partial(_pack_cifar, data=data, size=size))
+    return Sequences(folder, split, Kind(10, size * size, 256 if tokens else None, mean=CIFAR_MEAN, std=CIFAR_STD))
 
 
-def _pack_cifar(folder: Path, data: Path | str | None) -> None:
+def _pack_cifar(folder: Path, data: Path | str | None, size: int) -> None:
+    each = 32 // size
     sets = {split: load_images("cifar10", split, data=data) for split in ("train", "test")}
     with SequenceWriter(folder, {}) as writer:
         for split, images in sets.items():
             pixels, labels = images.images.numpy(), images.labels.numpy()  # type: ignore[attr-defined]
             red, green, blue = pixels.astype(np.uint32).transpose(1, 0, 2, 3)
-            grey = ((RED * red + GREEN * green + BLUE * blue + (1 << 15)) >> 16).astype(np.uint8)
+            grey = (RED * red + GREEN * green + BLUE * blue + (1 << 15)) >> 16
+            squares = grey.reshape(-1, size, each, size, each).sum((2, 4))
+            grey = ((squares + each * each // 2) // (each * each)).astype(np.uint8)
             held = len(labels) // 10 if split == "train" else 0
             train = len(labels) - held
             for part, begin, end in ((split, 0, train), ("validation", train, len(labels))):
                 if begin < end:
-                    writer.add(part, Rows(grey[begin:end].ravel(), np.full(end - begin, 32 * 32), labels[begin:end]))
+                    writer.add(
+                        part, Rows(grey[begin:end].ravel(), np.full(end - begin, size * size), labels[begin:end])
+                    )
 
 
 def load_pathfinder(

@@ -68,12 +68,12 @@ SHORT_LISTS = {"min_length": 10, "max_length": 64, "max_depth": 3, "max_args": 4
 LAPTOP = {
     "listops": Laptop(6000, 3e-3, SHORT_LISTS),
     "text": Laptop(600, 1e-3, {"max_length": 512}),
-    "image": Laptop(300, 1e-3, {}),
+    "image": Laptop(1200, 3e-3, {"size": 16}),
 }
 
 
 def laptop(name: str, model: str) -> Run:
-    """The same in little, for two cores: short ListOps, IMDB's first 512 bytes, CIFAR-10's pixels."""
+    """The same in little, for two cores: short ListOps, IMDB's first 512 bytes, CIFAR-10 in 16 x 16."""
     steps, lr, data = LAPTOP[name]
     task = LongRangeTask(name, model=replace(SMALL, **MODELS[model]), **data)
     return Run(task, Optim(lr=lr, weight_decay=0.05, warmup=0.1), steps=steps, batch=32, eval_every=steps // 2)

@@ -25,6 +25,7 @@ class LongRangeTask(Task):
     max_length: int = 0
     max_depth: int = 0
     max_args: int = 0
+    size: int = 0  # height and width of images
     counts: tuple[int, ...] = ()  # of examples, for training, validation and testing
     model: LongConfig = field(default_factory=LongConfig)
 
@@ -56,7 +57,7 @@ class LongRangeTask(Task):
         return classified(model(given, batch.get("mask")), batch["label"])
 
     def _load(self, split: str) -> "Sequences":
-        names = ("min_length", "max_length", "max_depth", "max_args", "counts")
+        names = ("min_length", "max_length", "max_depth", "max_args", "size", "counts")
         given = tuple((name, getattr(self, name)) for name in names if getattr(self, name))  # to be hashed
         return _load(self.name, split, self.data, given)
 

@@ -273,6 +273,11 @@ def test_image(tmp_path, capsys):
     assert torch.cat([x.labels for x in every.values()]).tolist() == [*written["train"][1], *written["test"][1]]
     numbers = long_range("image", "test", data=tmp_path / "cifar").__getitems__([(0, 0)])["values"][0]
     torch.testing.assert_close(numbers * 61 + 122.6, torch.tensor(greys[15], dtype=torch.float32))
+    small = long_range("image", "test", data=tmp_path / "cifar", size=16, tokens=True).__getitems__([(0, 0)])
+    means = greys[15].reshape(16, 2, 16, 2).mean((1, 3), dtype=float).ravel()
+    assert np.abs(small["input_ids"][0].numpy() - means).max() <= 0.5
+    with fails(ValueError, "size is 5; expected 32, 16 or 8."):
+        long_range("image", "test", data=tmp_path / "cifar", size=5)
 
 
 def test_what_is_damaged_or_unknown(tmp_path):
