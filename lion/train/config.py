@@ -48,7 +48,7 @@ class Run:
     save_every: int = 0  # steps; 0: as often as it is evaluated
     keep: int = 2  # checkpoints
     log_every: int = 10  # steps
-    workers: int = 0  # processes that load data
+    workers: int = 0  # processes that load data, one for each core at most
     seed: int = 0
     recompute: bool = False  # keep what enters a block only, and compute the rest again: for very long sequences
     shard: bool = False  # spread weights and optimizer over the processes (FSDP2), for models too large for one

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -313,6 +314,7 @@ def saved_run(folder: Path, recipe: str | None = None) -> Run | None:
 
 
 def _loader(examples: Examples, keys: Any, workers: int) -> DataLoader:
+    workers = min(workers, os.cpu_count() or 1)  # torch warns of more
     return DataLoader(examples, batch_sampler=keys, collate_fn=_as_it_is, num_workers=workers)  # type: ignore[arg-type]
 
 

@@ -73,6 +73,12 @@ def test_it_repeats_itself(whole, tmp_path):
     assert weights(tmp_path / "other") != weights(whole)
 
 
+def test_processes_that_load_data_change_nothing(whole, tmp_path, recwarn):
+    train(small(workers="99"), tmp_path / "run")
+    assert weights(tmp_path / "run") == weights(whole)
+    assert not [x for x in recwarn if "worker processes" in str(x.message)]  # of more than there are cores
+
+
 @pytest.mark.parametrize("step", [4, 8])
 def test_resuming_changes_nothing(whole, tmp_path, step, monkeypatch):
     """Stopped in the middle of a step, after some that no checkpoint has."""
