@@ -91,6 +91,9 @@ class Trainer:
         )
         if resume:
             self.report.say(f"going on from step {self.begin:,} of {self.steps:,}" if self.begin else "beginning anew")
+        on_cpu = self.accelerator.device.type == "cpu"
+        if on_cpu and run.precision == "bfloat16" and torch.backends.cpu.get_cpu_capability() == "AVX2":
+            self.report.say("this CPU has no instructions for bfloat16: --precision float32 is several times as fast")
 
     def run(self) -> dict[str, float]:
         saved, evaluated, metrics = self.begin, -1, {}

@@ -60,12 +60,13 @@ class Report:
         if self._bar is not None:
             self._bar.update(1)
             if shown is not None:
-                self._bar.set_postfix_str(f"{_line(shown)}, {rate:,.0f} {self.unit}s/s")
+                self._bar.set_postfix_str(f"{_line(shown)}, {_number(rate)} {self.unit}s/s")
         elif shown is not None and time.perf_counter() - self._last_line > 10:
             self._last_line = time.perf_counter()
             done = step - self._first_step
             left = (self.steps - step) * (self._last_line - self._began) / max(1, done)
-            self.say(f"step {step:,} of {self.steps:,}: {_line(shown)}, {rate:,.0f} {self.unit}s/s, {_time(left)} left")
+            speed = f"{_number(rate)} {self.unit}s/s"
+            self.say(f"step {step:,} of {self.steps:,}: {_line(shown)}, {speed}, {_time(left)} left")
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
         if self.main:
@@ -153,6 +154,10 @@ def draw_curves(folder: Path, metric: str) -> None:
 def _line(metrics: dict[str, float]) -> str:
     shown = {name: x for name, x in metrics.items() if name != "lr"}
     return ", ".join(f"{name} {x:.2%}" if name in SHARES else f"{name} {x:.4g}" for name, x in shown.items())
+
+
+def _number(x: float) -> str:
+    return f"{x:,.0f}" if x >= 10 else f"{x:.2g}"
 
 
 def _time(seconds: float) -> str:

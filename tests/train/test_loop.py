@@ -154,9 +154,12 @@ def test_parts_of_a_batch_add_up(tmp_path):
     torch.testing.assert_close(losses(tmp_path / "parts"), losses(tmp_path / "whole"), rtol=1e-4, atol=1e-5)
 
 
-def test_bfloat16(tmp_path):
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
+def test_bfloat16(tmp_path, capability, monkeypatch, capsys):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     train(small(precision="bfloat16"), tmp_path / "run")
     assert all(map(math.isfinite, losses(tmp_path / "run")))
+    assert ("--precision float32 is several times as fast" in capsys.readouterr().out) == (capability == "AVX2")
 
 
 @pytest.mark.parametrize("shard", ["false", "true"])
