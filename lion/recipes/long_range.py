@@ -77,8 +77,7 @@ def laptop(name: str, model: str) -> Run:
     steps, batch, data = LAPTOP[name]
     task = LongRangeTask(name, model=replace(SMALL, **MODELS[model]), **data)
     optim = Optim(lr=3e-3, weight_decay=0.05, warmup=0.1)
-    # What is held out of Text is more than it is trained on: once is enough.
-    return Run(task, optim, steps=steps, batch=batch, eval_every=steps, save_every=steps // 4)
+    return Run(task, optim, steps=steps, batch=batch, eval_every=steps // 2)
 
 
 def dna(mixer: str = "lion_s") -> Run:
