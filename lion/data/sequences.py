@@ -63,7 +63,7 @@ def in_order(
     work: Callable[[Job], Done], jobs: Iterable[Job], processes: int | None = None
 ) -> Generator[Done, None, None]:
     """What becomes of each job, in their order, by so many processes (as many as there are processors)."""
-    processes = _processors() if processes is None else processes
+    processes = processors() if processes is None else processes
     if processes < 1:
         raise ValueError(f"processes is {processes}; expected at least 1.")
     if processes == 1:
@@ -85,7 +85,8 @@ def in_order(
                 left.cancel()
 
 
-def _processors() -> int:
+def processors() -> int:
+    """That this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

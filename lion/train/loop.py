@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from lion import files
+from lion.data.sequences import processors
 from lion.models.saving import save_model
 from lion.train.allocation import keep_memory
 from lion.train.checkpoint import Checkpoint, whole
@@ -317,7 +317,7 @@ def saved_run(folder: Path, recipe: str | None = None) -> Run | None:
 
 
 def _loader(examples: Examples, keys: Any, workers: int) -> DataLoader:
-    workers = min(workers, os.cpu_count() or 1)  # torch warns of more
+    workers = min(workers, processors())  # torch warns of more
     return DataLoader(examples, batch_sampler=keys, collate_fn=_as_it_is, num_workers=workers)  # type: ignore[arg-type]
 
 
