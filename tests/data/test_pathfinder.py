@@ -136,6 +136,6 @@ def test_rules_that_are_wrong():
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             PathfinderRules(**options)
     with pytest.raises(ValueError, match="no two contours of so many paddles have found room in 32 x 32 pixels"):
-        scenes_of(PathfinderRules(contour_length=60))
+        scenes_of(PathfinderRules(contour_length=60), count=4)
     with pytest.raises(ValueError, match=r"^size is 33; expected one of 32, 64, 128, 256.$"):
         pathfinder_rules(33)

@@ -63,7 +63,7 @@ def test_the_baseline_runs_everywhere():
 def test_odd_shapes_under_the_sanitizers(tmp_path):
     """With vectors as wide as AVX-512's, so that its code runs here too, whatever the processor."""
     target = tmp_path / build.NAME
-    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g"]
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1"]
     build.build(target, extra_flags=flags, instruction_sets={"baseline": build.InstructionSet(64)})
     compiler = build.find_compiler()
     found = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
