@@ -1,7 +1,6 @@
 """Whole models against the length of what they read, beside their peers: `lion bench text` and `lion bench long`."""
 
 import functools
-import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 import lion
 from lion.bench.memory import peak_memory
-from lion.bench.op import available_memory, cpu_model
+from lion.bench.op import available_memory, machine
 from lion.bench.pictures import Panel, draw_lines, picture_beside
 from lion.bench.saving import save
 from lion.bench.timing import interleaved
@@ -154,7 +153,7 @@ def current_setting() -> dict:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "lion": lion.__version__,
-        "machine": f"{cpu_model()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
+        "machine": machine(),
     }
 
 

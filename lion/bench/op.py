@@ -233,7 +233,7 @@ def run(
         "torch": torch.__version__,
         "lion": lion.__version__,
         "peak_flops": max(peaks) or None,
-        "machine": f"{cpu_model()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
+        "machine": machine(),
     }
     if with_peak:
         add_shares_of_peak(records, decay, max(peaks))
@@ -297,6 +297,11 @@ def _tries(records: Sequence[dict]) -> str:
     tries = sorted({x["best_of"] for x in records})
     same = "the same for all of a shape"
     return str(tries[0]) if len(tries) == 1 else f"{tries[0]} to {tries[-1]} ({same})"
+
+
+def machine() -> str:
+    """What a measurement was made on."""
+    return f"{cpu_model()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def cpu_model() -> str:

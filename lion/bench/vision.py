@@ -1,7 +1,6 @@
 """`lion bench vision`: whole image classifiers, training and inference, beside the same one with softmax."""
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import lion
 from lion.bench.memory import peak_memory
-from lion.bench.op import available_memory, cpu_model
+from lion.bench.op import available_memory, machine
 from lion.bench.pictures import picture_beside
 from lion.bench.saving import save
 from lion.bench.timing import interleaved
@@ -241,7 +240,7 @@ def run(
         "patience": PATIENCE,
         "torch": torch.__version__,
         "lion": lion.__version__,
-        "machine": f"{cpu_model()}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}",
+        "machine": machine(),
     }
     print(report(records, setting))
     save(json_path, {"setting": setting, "results": records})
