@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.ops.cpu.features import MAPS, available, features_op
+from lion.ops.cpu.features import MAPS, available, elu, features_op, silu
 
 # Features [..., D'], and the log of a factor per token that was taken out of them, or None.
 Features = tuple[Tensor, Tensor | None]
@@ -43,16 +43,6 @@ class Elementwise(FeatureMap):
 
     def extra_repr(self) -> str:
         return self.function.__name__
-
-
-def silu(x: Tensor) -> Tensor:
-    """Shifted and normalised SiLU, the paper's own: of length 1, and mostly positive."""
-    return F.normalize(F.silu(x) + 0.5, dim=-1)
-
-
-def elu(x: Tensor) -> Tensor:
-    """elu + 1: positive."""
-    return F.elu(x) + 1
 
 
 def relu(x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lion.ops.plain import transformed
 from lion.ops.streaming import State
 
 
@@ -43,6 +44,14 @@ def softmax_step(q: Tensor, k: Tensor, v: Tensor, state: State | None) -> tuple[
     return _scaled(q[:, None], k, v)[:, 0], {"k": k, "v": v}
 
 
-def _scaled(q: Tensor, k: Tensor, v: Tensor, **how) -> Tensor:
+def _scaled(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, **how).transpose(1, 2)
+    if not transformed():
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal).transpose(1, 2)
+    # torch's own has no forward mode, and no gradients of many examples at once.
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+    if attn_mask is not None:
+        scores = torch.where(attn_mask, scores, -torch.inf)
+    return (scores.softmax(-1) @ v).transpose(1, 2)

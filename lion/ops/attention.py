@@ -9,6 +9,7 @@ from torch import Tensor
 from lion.ops.call import Call
 from lion.ops.checks import check, check_values
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
+from lion.ops.plain import transformed
 
 log = logging.getLogger("lion")
 
@@ -57,9 +58,12 @@ def attention(
         backend: "auto", "cpu" (compiled, the form "scan") or "torch" (everything, everywhere).
         chunk_size: tokens per chunk of the forms "chunk" and "scan".
 
+    Derivatives of every order and mode exist: create_graph=True, torch.func (grad, vjp, jvp, vmap, jacfwd, ...) and
+    forward_ad. They are taken on the torch backend, by operators of torch's own.
+
     Values (a positive decay, NaN, an order that is no permutation) are checked in eager mode; under
-    torch.compile, torch.export and CUDA graph capture only shapes, dtypes and devices are, and what the
-    cpu backend sees as it reads.
+    torch.compile, torch.export, torch.func and CUDA graph capture only shapes, dtypes and devices are, and what
+    the cpu backend sees as it reads.
 
     Returns:
         [B, T, H, V] in the dtype of v. Sums and exponents are kept in float32 at least.
@@ -69,7 +73,7 @@ def attention(
         q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     call = Call(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    wanted = Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size)
+    wanted = Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size, transformed())
     choice = choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)
     if not BACKENDS[choice.backend].checks_values:
         check_values(log_decay, log_gain, beta, mask)
@@ -104,7 +108,7 @@ def explain(
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     call = Call(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     check_values(log_decay, log_gain, beta, mask)
-    return choose(Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size))
+    return choose(Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size, transformed()))
 
 
 @functools.lru_cache(maxsize=1024)

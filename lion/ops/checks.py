@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lion.ops.plain import transformed
+
 NORMS = ("sum", "max", "none", "unmasked")
 DIRECTIONS = ("both", "forward", "backward")
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -210,8 +212,8 @@ def _check_values(
 
 
 def _can_read(x: Tensor) -> bool:
-    """Whether values can be looked at: not while a graph is being traced or captured."""
-    if torch.compiler.is_compiling() or x.is_meta:
+    """Whether values can be looked at: not while a graph is being traced or captured, or for many x at once."""
+    if torch.compiler.is_compiling() or x.is_meta or transformed():
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 

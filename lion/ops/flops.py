@@ -122,8 +122,9 @@ DELTA_FORMS: dict[str, Callable[[Attention], int]] = {
 
 
 def of_shapes(
-    q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, *, backward=False
-) -> int:
+    q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide=False, *,
+    backward=False,
+) -> int:  # fmt: skip
     """Of a call of the compiled kernel, by the shapes of its arguments: masked tokens count as the others, and packed
     sequences as equally long."""
     B, T, H, D = map(int, q)

@@ -12,6 +12,7 @@ from lion.ops.checks import one_of
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
 from lion.ops.lowering import lowered
+from lion.ops.plain import plain
 
 FORMS = {
     "full": "the T x T matrix at once",
@@ -33,6 +34,7 @@ class Backend(NamedTuple):
     about: str
     missing: Callable[[torch.device, torch.dtype], str | None]  # why it cannot run there, or None if it can
     checks_values: bool = False  # its kernels do, as they read
+    opaque: bool = False  # its kernels are operators of their own, which torch.func cannot look into
 
 
 def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -44,7 +46,7 @@ def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 BACKENDS = {  # the fastest first
-    "cpu": Backend("compiled kernels for the CPU", _cpu_missing, checks_values=True),
+    "cpu": Backend("compiled kernels for the CPU", _cpu_missing, checks_values=True, opaque=True),
     "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
 
@@ -98,6 +100,7 @@ class Wanted(NamedTuple):
     decay: str
     length: int
     chunk_size: int | None
+    transformed: bool  # by torch.func, or differentiated forwards
 
 
 def choose(wanted: Wanted) -> Choice:
@@ -113,10 +116,12 @@ def choose(wanted: Wanted) -> Choice:
         raise ValueError(f"chunk_size is for the forms {chunked}, and form is {form!r}: leave one of the two out.")
     for name in _auto_backends() if backend == "auto" else (backend,):
         reason = BACKENDS[name].missing(*where)
+        if wanted.transformed and BACKENDS[name].opaque:
+            reason = "torch.func and forward-mode differentiation cannot look into its operators"
         if reason and backend == "auto":
             continue
         if reason:
-            works = ", ".join(map(repr, usable_backends(*where)))
+            works = ", ".join(repr(b) for b in usable_backends(*where) if b != name)
             raise ValueError(f"backend {name!r} cannot run this: {reason}. What works here: {works}.")
         candidates = {form: "the form was asked for"} if form != "auto" else _by_length(name, wanted)
         for candidate, why in candidates.items():
@@ -127,8 +132,7 @@ def choose(wanted: Wanted) -> Choice:
 
 
 def _auto_backends() -> Iterable[str]:
-    # Any runtime is to have the operators of an exported graph, so these are torch's own.
-    return ("torch",) if torch.compiler.is_exporting() else BACKENDS
+    return ("torch",) if plain() else BACKENDS
 
 
 def usable_backends(device: torch.device, dtype: torch.dtype = torch.float32) -> list[str]:

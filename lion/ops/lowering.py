@@ -4,15 +4,18 @@ A torch kernel knows q, k, v, the costs of leaving a token forwards and backward
 itself (options.py). Masks, packing, orders, gates, weights of the diagonal and the division are done here.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lion.ops import gain
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.options import Options
+from lion.ops.plain import plain
 
 # (q, k, v, f, b, options) -> (num, den); those of the delta rule also take beta, [B, T, H, 1], in the end
 TorchKernel = Callable[..., tuple[Tensor, Tensor | None]]
@@ -22,17 +25,21 @@ def lowered(kernel: TorchKernel, undecayed: TorchKernel | None = None) -> Callab
     """A kernel for whole calls; `undecayed` is a faster one for when nothing decays."""
 
     def attention(call: Call) -> Tensor:
-        kernels = _Kernels(kernel, undecayed or kernel)
-        problem = _Problem.of(call).without_masked_tokens()
-        walk = _Walk(call.direction, call.cu_seqlens, call.chunk_size)
-        sums = _over_orders(problem, walk, kernels, call.orders, with_den=call.norm in ("sum", "max"))
-        if call.norm == "unmasked":
-            plain = problem._replace(v=problem.v[..., :0], log_decay=None, self_weight=None)
-            plain_sums = _over_orders(plain, walk, kernels, call.orders, with_den=True)
-            sums = Sums(sums.num, plain_sums.den, sums.log_scale, plain_sums.log_scale)
-        return _normalise(sums, call.norm, call.mask).to(call.v.dtype)
+        return normalised(call, sums_of(call, kernel, undecayed)).to(call.v.dtype)
 
     return attention
+
+
+def sums_of(call: Call, kernel: TorchKernel, undecayed: TorchKernel | None = None) -> "Sums":
+    kernels = _Kernels(kernel, undecayed or kernel)
+    problem = _Problem.of(call).without_masked_tokens()
+    walk = _Walk(call.direction, call.cu_seqlens, call.chunk_size)
+    sums = _over_orders(problem, walk, kernels, call.orders, with_den=call.norm in ("sum", "max"))
+    if call.norm == "unmasked":
+        undecayed_problem = problem._replace(v=problem.v[..., :0], log_decay=None, self_weight=None)
+        divisors = _over_orders(undecayed_problem, walk, kernels, call.orders, with_den=True)
+        sums = Sums(sums.num, divisors.den, sums.log_scale, divisors.log_scale)
+    return sums
 
 
 class _Kernels(NamedTuple):
@@ -78,6 +85,18 @@ class _Problem(NamedTuple):
         real = self.mask[:, :, None, None]
         return self._replace(**{name: torch.where(real, getattr(self, name), fill) for name, fill in given.items()})
 
+    def spoiled_tokens(self) -> Tensor:
+        """[B, T, H, 1]: those with a key or a value that is infinite or NaN, or with a decay or gate that is NaN."""
+        found = [(x * 0).sum(-1, keepdim=True) != 0 for x in (self.k, self.v)]
+        given = [x for x in (self.log_decay, self.log_gain, self.beta) if x is not None]
+        found += [x.isnan().any(-1, keepdim=True) for x in given]
+        return functools.reduce(torch.logical_or, found)
+
+    def without(self, tokens: Tensor) -> "_Problem":
+        """Zero what these hold; their queries and weights of themselves are nobody else's concern."""
+        given = {"k": self.k, "v": self.v, "log_decay": self.log_decay, "log_gain": self.log_gain, "beta": self.beta}
+        return self._replace(**{name: torch.where(tokens, 0, x) for name, x in given.items() if x is not None})
+
     def in_order(self, order: Tensor) -> "_Problem":
         """The tokens as an order walks them; what is the same for every token stays."""
         T = self.q.shape[1]
@@ -116,7 +135,7 @@ def _over_orders(problem: _Problem, walk: _Walk, kernels: _Kernels, orders: Tens
     costs = (None,) if problem.log_decay is None else problem.log_decay.split(H, 2)  # of each order, or of all
     for n, order in enumerate(torch.atleast_2d(orders).long()):
         problem = problem._replace(log_decay=costs[n % len(costs)])
-        back = torch.empty_like(order).scatter(0, order, torch.arange(T, device=order.device))
+        back = torch.zeros_like(order).scatter(0, order, torch.arange(T, device=order.device))
         there = _run(problem.in_order(order), walk, kernels, with_den)
         here = Sums._make(x if x is None else x.index_select(1, back) for x in there)
         total = here if total is None else _add(total, here)
@@ -142,6 +161,11 @@ def _rescale(x: Sums, log_factor: Tensor) -> Sums:
 
 def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> Sums:
     """num and den of one order: lower everything that kernels do not know to what they do."""
+    reached = None
+    if walk.direction != "both" or walk.cu_seqlens is not None:
+        # Products let NaN through where a mask is 0: to the tokens before it, and to other packed sequences.
+        spoiled = problem.spoiled_tokens()
+        problem, reached = problem.without(spoiled), _reached(spoiled, walk)
     q, k, v, log_decay, log_gain, beta, self_weight, _ = problem
     decays = _decays(problem, walk)
     cost = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if log_decay is None else log_decay
@@ -161,7 +185,26 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
         own = own if beta is None else own * beta
         num = num + own * v.to(f.dtype)
         den = None if den is None else den + own
+    if reached is not None:
+        # By a factor, so that gradients are NaN, too. With a divisor it is enough there.
+        factor = torch.where(reached, torch.nan, 1.0).to(f.dtype)
+        num, den = (num * factor, None) if den is None else (num, den * factor)
     return Sums(num, den, log_scale, log_scale)
+
+
+def _reached(tokens: Tensor, walk: _Walk) -> Tensor:
+    """[B, T, H, 1]: the tokens that a walk brings something of these to."""
+    T = tokens.shape[1]
+    place = torch.arange(T, device=tokens.device)
+    start, end = torch.zeros_like(place), torch.full_like(place, T)
+    if walk.cu_seqlens is not None:
+        border = walk.cu_seqlens.long()
+        sequence = torch.searchsorted(border, place, right=True).clamp(1, border.shape[0] - 1)
+        start, end = border[sequence - 1], border[sequence]
+    first = place if walk.direction == "backward" else start
+    last = place + 1 if walk.direction == "forward" else end
+    count = F.pad(tokens.long().cumsum(1), (0, 0, 0, 0, 1, 0))
+    return count[:, last] > count[:, first]
 
 
 def _cut_between_sequences(cost: Tensor, cu_seqlens: Tensor | None, T: int) -> tuple[Tensor, Tensor]:
@@ -173,7 +216,8 @@ def _cut_between_sequences(cost: Tensor, cu_seqlens: Tensor | None, T: int) -> t
     return torch.where(border[:, 1:], -torch.inf, cost), torch.where(border[:, :-1], -torch.inf, cost)
 
 
-def _normalise(sums: Sums, norm: str, mask: Tensor | None) -> Tensor:
+def normalised(call: Call, sums: Sums) -> Tensor:
+    norm, mask = call.norm, call.mask
     num, den, log_scale, den_log_scale = sums
     if mask is not None and log_scale is not None and den_log_scale is not None:
         real = mask[:, :, None, None]  # a masked token's 0 is 0 at any scale
@@ -188,4 +232,4 @@ def _normalise(sums: Sums, norm: str, mask: Tensor | None) -> Tensor:
     if mask is not None:  # a masked token has 0 / 0
         den = torch.where(mask[:, :, None, None], den, 1)
     # num is ours: without a graph to keep it for, divide in place.
-    return num / den if num.requires_grad or den.requires_grad else num.div_(den)
+    return num / den if num.requires_grad or den.requires_grad or plain() else num.div_(den)

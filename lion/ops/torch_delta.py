@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lion.ops.options import Options
+from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch_forms import head_first, scores_op
-from lion.ops.torch_scores import arriving, leaving, walks
+from lion.ops.torch_scores import arriving, decayed_scores, leaving, walks
 
 CHUNK = 32
 SLAB_ELEMENTS = 1 << 19  # of the queries of one slab: 2 MiB in float32
@@ -62,7 +63,8 @@ def _scores(q: Tensor, k: Tensor, cost: Tensor | None, include_self: bool) -> Te
     """q_i . (m_ij k_j) of the tokens j before i, and i itself; without a cost m is 1."""
     if cost is None:
         return (q @ k.transpose(-1, -2)).tril(0 if include_self else -1)
-    return scores_op(q, k, cost, cost, "forward", include_self)
+    run = decayed_scores if plain() else scores_op
+    return run(q, k, cost, cost, "forward", include_self)
 
 
 def _system(k: Tensor, beta: Tensor, cost: Tensor | None) -> Tensor:
@@ -122,8 +124,9 @@ def _slab(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Te
         arrives, keep = arriving(cost, backward=False).exp(), cost.sum((-1, -2)).exp()
         queries, keys, entering = q * arrives, k * leaving(cost, backward=False).exp(), k * arrives
     system = _system(k, beta, cost)
+    carry = carried if plain() else carry_op
     # What a chunk writes depends on the state that enters it: u = of_values - of_state S.
-    return carry_op(state, system @ v, system @ entering, queries, keys, _scores(q, k, cost, True), keep)
+    return carry(state, system @ v, system @ entering, queries, keys, _scores(q, k, cost, True), keep)
 
 
 def _in_chunks(ways: list[Tensor], backward: list[bool], met: slice, size: int) -> Tensor:
@@ -138,6 +141,17 @@ def _in_chunks(ways: list[Tensor], backward: list[bool], met: slice, size: int) 
             x = F.pad(x, (0, 0, 0, 0, 0, n * size - length))
         chunks[:, i] = x.unflatten(1, (n, size)).permute(1, 0, 3, 2, 4)
     return chunks.flatten(1, 3)
+
+
+def carried(state, of_values, of_state, queries, keys, inside, keep) -> tuple[Tensor, Tensor]:
+    """`carry_op` by operators that autograd and torch.func follow."""
+    outputs = []
+    for c in range(keys.shape[0]):
+        written = of_values[c] - of_state[c] @ state
+        outputs.append(inside[c] @ written + queries[c] @ state)
+        kept = state if keep is None else state * keep[c, :, None, None]
+        state = kept + keys[c].transpose(-1, -2) @ written
+    return torch.stack(outputs), state
 
 
 # The only loop, as an operator of its own: torch.compile need not unroll it, and its gradient needs no graph.
@@ -221,6 +235,8 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, dout, dlast):
+    if torch.is_grad_enabled():  # a second derivative may be asked for
+        return tuple(differentiable_gradients(carried, ctx.saved_tensors, [dout, dlast]))
     *grads, dkeep = carry_backward_op(dout, dlast, *ctx.saved_tensors)
     return *grads, dkeep if ctx.needs_input_grad[-1] else None
 

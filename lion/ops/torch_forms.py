@@ -5,13 +5,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from lion.ops.options import Options
+from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch_scores import arriving, decayed_scores, decayed_scores_grad, leaving, walks
 
 ROWS = 128  # of one block of the `chunk` form
 
 
 def _scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, options: Options) -> Tensor:
-    run = decayed_scores if torch.compiler.is_exporting() else scores_op
+    run = decayed_scores if plain() else scores_op
     return run(q, k, f, b, options.direction, options.include_self)
 
 
@@ -48,6 +49,9 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, grad):
+    if torch.is_grad_enabled():  # a second derivative may be asked for
+        grads = differentiable_gradients(lambda *x: [decayed_scores(*x, *ctx.flags)], ctx.saved_tensors, [grad])
+        return *grads, None, None
     return *scores_backward_op(*ctx.saved_tensors, grad, *ctx.flags), None, None
 
 
@@ -76,7 +80,7 @@ def chunk(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Option
     """The paper's Theorem 3.2: rows of blocks, one after the other, no state between them."""
     q, k, v, f, b = head_first(q, k, v, f, b)
     T, rows = q.shape[2], options.chunk_size or ROWS
-    training = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, f, b))
+    training = not plain() and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, f, b))
     blocks = []
     for start in range(0, max(T, 1), rows):
         args = (q, k, v, f, b, slice(start, min(start + rows, T)), options)

@@ -10,7 +10,7 @@ is most of the speed. In a graph made by torch.export there is one slab: no loop
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lion.ops.blocks import into_blocks, out_of_blocks
 from lion.ops.options import Options
+from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch_scores import (
     arriving,
     arriving_grad,
@@ -37,7 +38,7 @@ SLAB_CHUNKS = 4  # at least: each slab keeps a state per direction
 
 
 def scan(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
-    run = _forward if torch.compiler.is_exporting() else scan_op
+    run = _in_one_slab if plain() else scan_op
     num, den = run(q, k, v, f, b, *options)
     return num, den if options.with_den else None
 
@@ -102,6 +103,11 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, dnum, dden):
+    if torch.is_grad_enabled():  # a second derivative may be asked for
+        grads = differentiable_gradients(
+            lambda *x: _in_one_slab(*x, *ctx.options), ctx.saved_tensors, [dnum, dden if ctx.options.with_den else None]
+        )
+        return *grads, *(None for _ in ctx.options)
     grads = scan_backward_op(*ctx.saved_tensors, dnum, dden, *ctx.options)
     return *grads, *(None for _ in ctx.options)
 
@@ -112,11 +118,25 @@ scan_op.register_autograd(_differentiate, setup_context=_save)
 def _forward(q, k, v, f, b, *options):
     options = Options(*options)
     slabs = _slabs(q, options.chunk_size)
+    outputs = [x.new_empty(x.shape, dtype=f.dtype) for x in _values(v, options)]
+    for slab, out in _slab_outputs(slabs, q, k, v, f, b, options):
+        slab.paste(out, *outputs)
+    num, *den = outputs
+    return num, den[0] if den else num.new_empty(*num.shape[:-1], 0)
+
+
+def _in_one_slab(q, k, v, f, b, *options):
+    """The same by operators that autograd and torch.func follow: nothing is written into a tensor of another's."""
+    options = Options(*options)
+    slabs = [_slab_of_all(q, options.chunk_size)]
+    [(slab, out)] = _slab_outputs(slabs, q, k, v, f, b, options)
+    return slab.tokens(out).split([v.shape[-1], int(options.with_den)], -1)
+
+
+def _slab_outputs(slabs: "list[Slab]", q, k, v, f, b, options: Options) -> Iterator[tuple["Slab", Tensor]]:
     values = _values(v, options)
-    outputs = [x.new_empty(x.shape, dtype=f.dtype) for x in values]
     crossings = _crossings(slabs, options.direction, f, b)
     entering = [_border_states(slabs, (k,), values, cost, backward) for backward, cost in crossings]
-
     for index, slab in enumerate(slabs):
         cq, ck, cv = (slab.cut(f.dtype, *x) for x in ((q,), (k,), values))
         cf, cb = slab.cut_cost(f), slab.cut_cost(b)
@@ -126,9 +146,7 @@ def _forward(q, k, v, f, b, *options):
             added = (ck * leaving(cost, backward=backward).exp()).transpose(-1, -2) @ cv
             states = _states(added, cost.sum(-2), initial[index], backward=backward)
             out += (cq * arriving(cost, backward=backward).exp()) @ states
-        slab.paste(out, *outputs)
-    num, *den = outputs
-    return num, den[0] if den else num.new_empty(*num.shape[:-1], 0)
+        yield slab, out
 
 
 def _backward(q, k, v, f, b, dnum, dden, options):
@@ -263,20 +281,33 @@ class Slab(NamedTuple):
             return cost.transpose(1, 2).unsqueeze(2).expand(-1, -1, -1, self.chunk, -1)
         return self.cut(cost.dtype, cost)
 
+    def tokens(self, chunked: Tensor) -> Tensor:
+        """The way back: [B, H, n, C, .] -> [B, T, H, .]."""
+        return out_of_blocks(chunked, self.stop - self.start).transpose(1, 2)
+
     def paste(self, chunked: Tensor, *parts: Tensor) -> None:
-        """The way back: write the columns of [B, H, n, C, .] into the tensors [B, T, H, .]."""
-        tokens = out_of_blocks(chunked, self.stop - self.start).transpose(1, 2)
+        """Write the columns of [B, H, n, C, .] into the tensors [B, T, H, .]."""
+        tokens = self.tokens(chunked)
         column = 0
         for x in parts:
             x[:, self.start : self.stop] = tokens[..., column : column + x.shape[-1]]
             column += x.shape[-1]
 
 
+def _chunk_of(T: int, chunk_size: int | None) -> int:
+    """Chunks that fill T: 197 tokens are 4 chunks of 50, not 3 of 64 and one of 5."""
+    if chunk_size or torch.compiler.is_exporting() or not T:
+        return chunk_size or CHUNK
+    return math.ceil(T / math.ceil(T / CHUNK))
+
+
+def _slab_of_all(q: Tensor, chunk_size: int | None) -> Slab:
+    T = q.shape[1]
+    return Slab(0, T, _chunk_of(T, chunk_size))
+
+
 def _slabs(q: Tensor, chunk_size: int | None) -> list[Slab]:
     B, T, H, _ = q.shape
-    if torch.compiler.is_exporting():
-        return [Slab(0, T, chunk_size or CHUNK)]
-    # Chunks that fill T: 197 tokens are 4 chunks of 50, not 3 of 64 and one of 5.
-    chunk = chunk_size or (math.ceil(T / math.ceil(T / CHUNK)) if T else CHUNK)
+    chunk = _chunk_of(T, chunk_size)
     size = chunk * max(SLAB_CHUNKS, min(GROUP, SLAB_ELEMENTS // max(1, B * H * chunk * chunk)))
     return [Slab(start, min(start + size, T), chunk) for start in range(0, max(T, 1), size)]

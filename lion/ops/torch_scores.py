@@ -43,16 +43,12 @@ def leaving_grad(grad: Tensor, *, backward: bool) -> Tensor:
     return running_sum(grad, reverse=backward)
 
 
-def keep_reachable(scores: Tensor, direction: str, include_self: bool) -> Tensor:
-    """Zero, in place, what the direction does not reach (and the diagonal without `include_self`)."""
-    offset = 0 if include_self else 1
-    if direction == "forward":
-        return scores.tril_(-offset)
-    if direction == "backward":
-        return scores.triu_(offset)
-    if not include_self:
-        scores.diagonal(dim1=-2, dim2=-1).zero_()
-    return scores
+def unreached(size: int, direction: str, include_self: bool, device: torch.device) -> Tensor:
+    """[size, size]: the pairs that a direction does not reach, and the diagonal without `include_self`."""
+    pairs = torch.ones(size, size, dtype=torch.bool, device=device)
+    own = torch.eye(size, dtype=torch.bool, device=device)
+    inside = {"both": ~own, "forward": pairs.tril(-1), "backward": pairs.triu(1)}[direction]
+    return ~(inside | own if include_self else inside)
 
 
 def segment_sums(cost: Tensor, *, backward: bool) -> Tensor:
@@ -69,12 +65,17 @@ def segment_sums(cost: Tensor, *, backward: bool) -> Tensor:
 def decay_mask(f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
     """The mask m_ij of scalar decay, [..., C, C]."""
     log_masks = [segment_sums(cost, backward=backward) for backward, cost in walks(direction, f, b)]
-    return keep_reachable(sum(log_masks[1:], log_masks[0]).exp_(), direction, include_self)
+    log_mask = log_masks[0] if len(log_masks) == 1 else log_masks[0] + log_masks[1]
+    if direction != "both" or not include_self:
+        # Before the exponential, which autograd keeps.
+        nothing = unreached(f.shape[-2], direction, include_self, f.device)
+        log_mask = log_mask.masked_fill_(nothing, -torch.inf)
+    return log_mask.exp_()
 
 
 def decayed_scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
     if f.shape[-1] == 1:
-        return (q @ k.transpose(-1, -2)).mul_(decay_mask(f, b, direction, include_self))
+        return (q @ k.transpose(-1, -2)) * decay_mask(f, b, direction, include_self)
     lead = q.shape[:-2]
     q, k, f, b = (_one_batch(x, lead) for x in (q, k, f, b))
     return _diagonal_scores(q, k, f, b, direction, include_self).unflatten(0, lead)

@@ -93,7 +93,7 @@ def test_opcheck_of_the_compiled_kernel(decay, everything):
     for name in ("q", "k", "v", "log_decay", "log_gain", "self_weight"):
         kwargs[name] = kwargs[name] if kwargs[name] is None else kwargs[name].requires_grad_()
     for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "backward")):
-        torch.library.opcheck(torch.ops.lion.cpu_scan, (*kwargs.values(), norm, DIRECTIONS[direction], 0))
+        torch.library.opcheck(torch.ops.lion.cpu_scan, (*kwargs.values(), norm, DIRECTIONS[direction], 0, norm == RAW))
 
 
 @pytest.mark.parametrize("decay", ["fixed", "per token", "diagonal"])

@@ -79,3 +79,48 @@ def test_packed_gradients_stay_in_their_sequence():
         grads = torch.autograd.grad(out[:, :5].sum(), tuple(inputs.values()))
         for name, grad in zip(inputs, grads, strict=True):
             assert (grad[:, 5:] == 0).all(), (name, kernel)
+
+
+EVERY = [(decay, x) for decay in DECAYS for x in kernels(decay)] + [("delta", x) for x in kernels("delta")]
+
+
+def spoilable(decay, T, **options):
+    """A problem, and the names of what a token may spoil for others."""
+    if decay != "delta":
+        return problem(decay, T=T, **options), ("k", "v")
+    kwargs = problem("per token", T=T, **options)
+    kwargs |= {"beta": torch.rand(*kwargs["q"].shape[:3], dtype=torch.float64), "norm": "none"}
+    return kwargs | {"k": F.normalize(kwargs["k"], dim=-1)}, ("k", "v")
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("decay", "kernel"), EVERY, ids=str)
+def test_what_is_not_finite_stays_in_its_packed_sequence(decay, kernel, value):
+    for direction in ("both", "forward", "backward"):
+        kwargs, names = spoilable(decay, 80, packed=True)
+        _, start, _, stop, _ = kwargs["cu_seqlens"].tolist()
+        options = {**kernel, "direction": direction}
+        want = lion.attention(**kwargs, **options)
+        for name in names:
+            wrong = kwargs | {name: kwargs[name].index_fill(1, torch.tensor([start + 3]), value)}
+            got = lion.attention(**wrong, **options)
+            assert not torch.isfinite(got[:, start + 3]).any(), (name, options)
+            others = [*range(start), *range(stop, 80)]
+            torch.testing.assert_close(got[:, others], want[:, others], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("decay", "kernel"), EVERY, ids=str)
+def test_what_is_not_finite_does_not_go_back_in_time(decay, kernel, value):
+    for direction, unseen in (("forward", range(37)), ("backward", range(38, 80))):
+        kwargs, names = spoilable(decay, 80)
+        if kwargs["log_decay"] is not None:
+            kwargs["log_decay"] = kwargs["log_decay"].clamp(min=-1)  # what a reset makes of it is another matter
+        options = {**kernel, "direction": direction}
+        want = lion.attention(**kwargs, **options)
+        for name in names:
+            wrong = kwargs | {name: kwargs[name].index_fill(1, torch.tensor([37]), value)}
+            got = lion.attention(**wrong, **options)
+            torch.testing.assert_close(got[:, unseen], want[:, unseen], rtol=1e-12, atol=1e-12)
+            seen = 79 if direction == "forward" else 0
+            assert not torch.isfinite(got[:, [37, seen]]).any(), (name, options)

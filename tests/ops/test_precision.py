@@ -13,7 +13,8 @@ import torch.nn.functional as F
 import lion
 import lion.ops.kernels
 from lion.ops import reference
-from tests.ops.problems import ALL_KERNELS, kernels, output_and_gradients, problem
+from lion.ops.cpu import library, projected
+from tests.ops.problems import ALL_KERNELS, DECAYS, kernels, log_decays, output_and_gradients, problem
 
 
 def plain_formula(q, k, v, log_decay):
@@ -50,6 +51,51 @@ def test_half_precision(dtype, strength):
             size = exact[name].abs().max()
             error, allowed = ((y[name].double() - exact[name]).abs().max() / size for y in (got, plain))
             assert error <= 2 * allowed + 1e-6, (kernel, name, error.item(), allowed.item())
+
+
+@pytest.mark.parametrize("offset", [0, 1, 4, 16])
+@pytest.mark.parametrize("decay", DECAYS)
+def test_half_precision_of_values_with_an_offset(decay, offset):
+    """The gradient of a quotient is a small difference where all values share an offset: at most twice the error of
+    torch, whose autograd keeps the quotient in float32."""
+    for norm in ("sum", "max"):
+        kwargs = problem(decay, T=150, D=16, V=16)
+        kwargs["v"] = kwargs["v"] + offset
+        if kwargs["log_decay"] is not None:
+            kwargs["log_decay"] = 0.1 * log_decays(decay, 2, 150, 2, 16, extremes=False).float()
+        inputs = {name: x if name == "log_decay" else x.bfloat16() for name, x in kwargs.items() if x is not None}
+        exact = output_and_gradients(lion.attention, {name: x.double() for name, x in inputs.items()}, norm=norm)
+        plain = output_and_gradients(lion.attention, dict(inputs), norm=norm, form="full", backend="torch")
+        for kernel in kernels(decay):
+            got = output_and_gradients(lion.attention, dict(inputs), norm=norm, **kernel)
+            for name, want in exact.items():
+                error, allowed = (relative_error(x[name], want) for x in (got, plain))
+                assert error <= 2 * allowed, (kernel, norm, name)
+
+
+@pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no compiled kernels: {library.LIBRARY}")
+@pytest.mark.parametrize("features", ["silu", "identity"])
+def test_half_precision_of_a_layer_with_an_offset(features):
+    """From the projection on, too."""
+    B, T, H, D = 2, 150, 2, 16
+    y = torch.rand(B, T, 3 * H * D) + 0.1
+    y[..., 2 * H * D :] += 4
+    y, log_decay = y.bfloat16(), -0.1 * torch.rand(B, T, H)
+
+    def attend(y, log_decay):
+        q, k, v = y.unflatten(-1, (3, H, D)).unbind(2)
+        q, k = (F.normalize(F.silu(x) + 0.5, dim=-1) if features == "silu" else x for x in (q, k))
+        return lion.attention(q, k, v, log_decay, form="full", backend="torch")
+
+    def fused(y, log_decay):
+        tokens = dict.fromkeys(("self_weight", "mask", "cu_seqlens", "orders", "chunk_size"))
+        return projected.attention(y, H, D, features, log_decay, norm="sum", direction="both", **tokens)
+
+    inputs = {"y": y, "log_decay": log_decay}
+    exact = output_and_gradients(attend, {name: x.double() for name, x in inputs.items()})
+    plain, got = (output_and_gradients(function, dict(inputs)) for function in (attend, fused))
+    for name, want in exact.items():
+        assert relative_error(got[name], want) <= 2 * relative_error(plain[name], want), name
 
 
 @pytest.mark.parametrize("decay", ["per token", "diagonal"])

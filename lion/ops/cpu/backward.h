@@ -85,7 +85,7 @@ class Backward {
   }
 
   void expect(const Visit& visit, Int later, Scratch& x) {
-    bool wide = p_.norm == RAW;
+    bool wide = p_.wide_out;
     Touched out = {&p_.out, visit.first ? V_ : 0, wide};
     expect_rows(
         head_, visit, later,

@@ -114,7 +114,7 @@ template <class T>
 inline void read_gradients(const Head<T>& head, const Division<T>& division, bool first, const Int* tokens, Int n, T* g,
                            Int g_row, T* dden, T* kept, T* part) {
   const Problem& p = head.p;
-  gather<T>(rows_of<T>(p.dout, p, head.b, head.h, p.norm == RAW), tokens, n, p.V, nullptr, g, g_row);
+  gather<T>(rows_of<T>(p.dout, p, head.b, head.h, p.wide_out), tokens, n, p.V, nullptr, g, g_row);
   for (Int i = 0; i < n; ++i) {
     Int t = tokens[i];
     T& own = kept[t - head.sequence.start];

@@ -91,7 +91,7 @@ class DiagonalBackward {
   }
 
   void expect(const Visit& visit, Int later, Scratch& x) {
-    bool wide = p_.norm == RAW;
+    bool wide = p_.wide_out;
     expect_rows(head_, visit, later,
                 {{&p_.q, D_}, {&p_.k, D_}, {&p_.v, V_}, {&p_.log_decay, D_, true}, {&p_.dout, V_, wide}}, x.ahead);
   }

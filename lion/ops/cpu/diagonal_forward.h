@@ -44,7 +44,7 @@ class DiagonalForward {
       side = {memory, memory + matrix, memory + state_size_, memory + state_size_ + matrix};
       memory += 2 * state_size_;
     }
-    out_ = {rows_of<T>(p_.out, p_, head.b, head.h, p_.norm == RAW), nullptr, p_.V, head.sequence.start};
+    out_ = {rows_of<T>(p_.out, p_, head.b, head.h, p_.wide_out), nullptr, p_.V, head.sequence.start};
     if (out_.out.half)
       out_.own = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(head.sequence.length * p_.V + 1) * sizeof(T)));
   }
@@ -62,7 +62,7 @@ class DiagonalForward {
   void expect(const Visit& visit, Int later, Scratch& x) {
     expect_rows(
         head_, visit, later,
-        {{&p_.k, p_.D}, {&p_.v, p_.V}, {&p_.q, p_.D}, {&p_.log_decay, p_.D, true}, {&p_.out, p_.V, p_.norm == RAW}},
+        {{&p_.k, p_.D}, {&p_.v, p_.V}, {&p_.q, p_.D}, {&p_.log_decay, p_.D, true}, {&p_.out, p_.V, p_.wide_out}},
         x.ahead);
   }
 

@@ -44,7 +44,7 @@ class Division {
   T den_grad(Int t, T log_scale, const T* dout, T* out_row) const {
     if (p_.norm == NONE) return 0;
     if (p_.norm == RAW) return *at<T>(p_.dden, b_, t, h_);
-    gather<T>(rows_of<T>(p_.out, p_, b_, h_), &t, 1, p_.V, nullptr, out_row, 0);
+    gather<T>(rows_of<T>(p_.out, p_, b_, h_, p_.wide_out), &t, 1, p_.V, nullptr, out_row, 0);
     T den = *at<T>(p_.den, b_, t, h_), grad = -dot(dout, out_row, p_.V) * factor(den, log_scale);
     if (p_.norm == SUM) return grad;
     return std::fabs(den) > std::exp(-log_scale) ? std::copysign(T(1), den) * grad : T(0);

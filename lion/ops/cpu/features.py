@@ -1,11 +1,26 @@
 """Feature maps in C++: one pass over memory forwards and one backwards, where torch takes several."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lion.ops.cpu.library import DTYPES, LIBRARY, below_autograd, loaded, rows
+from lion.ops.plain import differentiable_gradients, plain
 
 MAPS = {"silu": 0, "elu": 1}  # as nn/feature_maps.py names them
+
+
+def silu(x: Tensor) -> Tensor:
+    """Shifted and normalised SiLU, the paper's own: of length 1, and mostly positive."""
+    return F.normalize(F.silu(x) + 0.5, dim=-1)
+
+
+def elu(x: Tensor) -> Tensor:
+    """elu + 1: positive."""
+    return F.elu(x) + 1
+
+
+PLAIN = {MAPS["silu"]: silu, MAPS["elu"]: elu}
 
 # Of queries and keys at once: half the calls.
 library = torch.library.Library("lion", "FRAGMENT")
@@ -18,7 +33,7 @@ features_backward_op = torch.ops.lion.cpu_features_backward.default
 def available(x: Tensor) -> bool:
     """Whether x [B, T, H, D] can be handled: exported graphs are to have torch's operators only."""
     known = not isinstance(LIBRARY, str) and x.device.type == "cpu" and x.dtype in DTYPES and x.dim() == 4
-    return known and not torch.compiler.is_exporting()
+    return known and not plain()
 
 
 def features(x: Tensor, map: int, out: Tensor | None = None) -> Tensor:
@@ -67,10 +82,10 @@ class _Features(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dq, dk):
-        arguments = (dq, dk, *ctx.saved_tensors, ctx.map)
-        if torch.is_grad_enabled():  # a second derivative may be asked for, and is refused then
-            return *features_backward_op(*arguments), None
-        return *below_autograd(features_backward_op, *arguments), None
+        if torch.is_grad_enabled():  # a second derivative may be asked for
+            function = PLAIN[ctx.map]
+            return *differentiable_gradients(lambda *x: [*map(function, x)], ctx.saved_tensors, [dq, dk]), None
+        return *below_autograd(features_backward_op, dq, dk, *ctx.saved_tensors, ctx.map), None
 
 
 def _with_autograd(q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
@@ -82,10 +97,3 @@ def _with_autograd(q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
 
 # By hand, as scan.py's: quicker than torch.library.register_autograd.
 library.impl("cpu_features", _with_autograd, "Autograd")
-
-
-def _refuse(ctx, *grads):
-    raise RuntimeError("the compiled feature map has no second derivatives: use features='relu'.")
-
-
-torch.library.register_autograd("lion::cpu_features_backward", _refuse, lib=library)

@@ -10,7 +10,7 @@ template <class T>
 struct ForwardScratch {
   Tokens<T> tokens;
   T *q, *k, *v, *kt, *scores, *mask, *out;
-  T *den, *arrive, *leave, *last;
+  T *den, *arrive, *leave, *last, *spoils;
   Int d_row, v_row, c_row;
   Ahead ahead;
 
@@ -22,7 +22,7 @@ struct ForwardScratch {
     for (T** x : {&v, &out}) *x = pieces.take<T>(rows * v_row);
     for (T** x : {&scores, &mask}) *x = pieces.take<T>(rows * c_row);
     kt = pieces.take<T>(round_up(p.D, W<T>) * c_row);
-    for (T** x : {&den, &arrive, &leave, &last}) *x = pieces.take<T>(rows);
+    for (T** x : {&den, &arrive, &leave, &last, &spoils}) *x = pieces.take<T>(rows);
   }
 };
 
@@ -40,7 +40,7 @@ class Forward {
       side = {memory, memory + matrix, memory + state_size_, memory + state_size_ + matrix};
       memory += 2 * state_size_;
     }
-    out_ = {rows_of<T>(p_.out, p_, head.b, head.h, p_.norm == RAW), nullptr, p_.V, head.sequence.start};
+    out_ = {rows_of<T>(p_.out, p_, head.b, head.h, p_.wide_out), nullptr, p_.V, head.sequence.start};
     if (out_.out.half)
       out_.own = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(head.sequence.length * p_.V + 1) * sizeof(T)));
   }
@@ -58,7 +58,7 @@ class Forward {
   }
 
   void expect(const Visit& visit, Int later, Scratch& x) {
-    bool wide = p_.norm == RAW;
+    bool wide = p_.wide_out;
     expect_rows(head_, visit, later, {{&p_.k, p_.D}, {&p_.v, p_.V}, {&p_.q, p_.D}, {&p_.out, p_.V, wide}}, x.ahead);
   }
 
@@ -79,6 +79,7 @@ class Forward {
     else if (visit.inside)
       gather(keys, x.tokens.tokens, n, D, x.tokens.keys, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens.tokens, n, V, static_cast<const T*>(nullptr), x.v, x.v_row);
+    bool spoiled = one_way() && set_spoiled_apart(n, x);
 
     if (visit.inside) {
       bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);
@@ -89,7 +90,7 @@ class Forward {
     }
     Crossing<T> crossing = {x.arrive, x.leave, {}};
     if (visit.enter || visit.leave) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, crossing);
-    attend(visit, n, x.tokens.tokens, q, &side, x);
+    attend(visit, n, x.tokens.tokens, q, &side, spoiled, x);
     if (visit.leave) {
       if (x.tokens.keys)
         for (Int i = 0; i < n; ++i) x.leave[i] *= x.tokens.keys[i];
@@ -104,6 +105,7 @@ class Forward {
                    .keep = crossing.cross,
                    .ahead = &x.ahead,
                    .lost = side.lost_state});
+      if (spoiled) std::fill(side.state, side.state + D * x.v_row, std::numeric_limits<T>::quiet_NaN());
     }
   }
 
@@ -116,10 +118,11 @@ class Forward {
     gather(rows_of<T>(p_.q, p_, head_.b, head_.h), tokens, n, p_.D, unscaled, x.q, x.d_row);
     gather(rows_of<T>(p_.k, p_, head_.b, head_.h), tokens, n, p_.D, unscaled, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), tokens, n, p_.V, unscaled, x.v, x.v_row);
+    bool spoiled = one_way() && set_spoiled_apart(n, x);
     orders.mask(x.mask, x.c_row, x.tokens.row);
     transpose(x.k, x.d_row, n, p_.D, x.kt, x.c_row);
     x.ahead.clear();
-    attend({0, 0, false, true, true, true, true, false, false}, n, tokens, {x.q, x.d_row}, nullptr, x);
+    attend({0, 0, false, true, true, true, true, false, false}, n, tokens, {x.q, x.d_row}, nullptr, spoiled, x);
   }
 
  private:
@@ -131,8 +134,33 @@ class Forward {
     T *lost_state, *lost_sum;  // by rounding
   };
 
+  bool one_way() const { return p_.direction != BOTH; }
+
+  // One way only, products would let NaN through where the mask is 0, to tokens that are not to see it. So values that
+  // are not finite are left out of them, and what they do reach is spoiled by hand. Returns whether there are any.
+  bool set_spoiled_apart(Int n, Scratch& x) const {
+    bool any = false;
+    for (Int i = 0; i < n; ++i) {
+      T* row = x.v + i * x.v_row;
+      Vec<T> total = {};
+      for (Int j = 0; j < p_.V; j += W<T>) total += load(row + j) * T(0);
+      x.spoils[i] = sum<T>(total);  // 0 or NaN
+      if (x.spoils[i] == 0) continue;
+      std::fill(row, row + x.v_row, T(0));
+      any = true;
+    }
+    return any;
+  }
+
+  // Adds to row factors what arrives from tokens that are set apart.
+  void spoil(Int first, Int m, Int n, Scratch& x) const {
+    for (Int i = 0; i < m; ++i)
+      for (Int j = 0; j < n; ++j)
+        if (x.mask[(first + i) * x.c_row + j] != 0) x.last[i] += x.spoils[j];
+  }
+
   // The chunk's rows, a few at a time: their scores stay in the fastest cache.
-  void attend(const Visit& visit, Int n, const Int* tokens, Matrix<T> q, const Side* side, Scratch& x) {
+  void attend(const Visit& visit, Int n, const Int* tokens, Matrix<T> q, const Side* side, bool spoiled, Scratch& x) {
     bool in_place = !out_.own && lies_evenly<T>(out_.out, p_.V, head_.in_order());
     Int step = in_place ? step_between<T>(out_.out, tokens, n) : 0;
     Int rows_at_once = std::max<Int>(1, FAST_BYTES / static_cast<Int>(sizeof(T)) / n / TILE_ROWS) * TILE_ROWS;
@@ -146,6 +174,7 @@ class Forward {
       if (visit.enter && division_.with_den())
         for (Int i = 0; i < m; ++i) x.den[i] += x.arrive[first + i] * dot(rows.data + i * rows.row, side->sum, p_.D);
       divide(head_, division_, visit, tokens + first, m, x.den, x.last);
+      if (spoiled && visit.inside) spoil(first, m, n, x);
       Product<T> entering = {
           visit.enter ? p_.D : 0, rows.data, rows.row, 1, visit.enter ? side->state : nullptr, x.v_row};
       Product<T> inside = {visit.inside ? n : 0, x.scores, x.c_row, 1, x.v, x.v_row};
@@ -185,7 +214,8 @@ class Forward {
       }
       Vec<T> total = {};
       for (Int j = 0; j < padded; j += W<T>) {
-        Vec<T> y = load(row + j) * load(mask + j);
+        Vec<T> m = load(mask + j), y = load(row + j) * m;
+        if (one_way()) y = m == 0 ? Vec<T>{} : y;  // also for NaN
         store(row + j, y);
         total += y;
       }

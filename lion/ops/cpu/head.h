@@ -22,6 +22,8 @@ class Sequences {
   };
 
   explicit Sequences(const Problem& p) {
+    if (p.sequences && (p.cu_seqlens[0] != 0 || p.cu_seqlens[p.sequences] != p.T))
+      throw std::out_of_range("cu_seqlens");  // what no sequence covers would not be written
     Int count = p.sequences ? p.sequences : p.B;
     for (Int s = 0; s < count; ++s) {
       Sequence x = p.sequences ? Sequence{0, p.cu_seqlens[s], p.cu_seqlens[s + 1] - p.cu_seqlens[s], 0, {}}
@@ -47,10 +49,16 @@ class Sequences {
  private:
   static std::vector<std::int32_t> list(const Problem& p, const Sequence& x, Int o) {
     std::vector<std::int32_t> tokens;
+    std::vector<bool> met(p.order ? static_cast<std::size_t>(x.length) : 0);
     tokens.reserve(static_cast<std::size_t>(x.length));
     for (Int place = x.start; place < x.start + x.length; ++place) {
       Int t = p.order ? p.order[o * p.T + place] : place;
       if (t < x.start || t >= x.start + x.length) throw std::out_of_range("orders");
+      if (p.order) {  // a token that comes twice leaves another one out
+        std::size_t own = static_cast<std::size_t>(t - x.start);
+        if (met[own]) throw std::out_of_range("orders");
+        met[own] = true;
+      }
       if (!p.mask.data || *at<bool>(p.mask, x.row, t, 0)) tokens.push_back(static_cast<std::int32_t>(t));
     }
     return tokens;

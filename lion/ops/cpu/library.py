@@ -23,12 +23,12 @@ class BadValues(ValueError):
     """The kernel read a decay or a gate that is NaN or too large."""
 
 
-PROBLEM, FEATURES = struct.Struct("89q"), struct.Struct("20q")  # every field of `Problem` and `Features` in problem.h
+PROBLEM, FEATURES = struct.Struct("90q"), struct.Struct("20q")  # every field of `Problem` and `Features` in problem.h
 
 FAILURES: dict[int, tuple[type[Exception], str]] = {  # by what lion_run returns
     1: (MemoryError, "lion's CPU kernel could not get its scratch memory."),
     3: (RuntimeError, "lion's CPU kernels were built for another version of lion: reinstall it."),
-    4: (ValueError, "orders or cu_seqlens point outside the tokens; expected permutations, and borders from 0 to T."),
+    4: (ValueError, "orders are no permutations, or cu_seqlens do not run from 0 to T; expected each token once."),
     5: (
         BadValues,
         "log_decay is positive or log_gain is infinite, or one of them NaN; expected logs of decays and gates.",

@@ -18,6 +18,7 @@ struct Rows {
 struct Problem {
   std::int64_t B, T, H, D, V;
   std::int64_t dtype, norm, direction, threads;
+  std::int64_t wide_out;                  // out and dout are float for BFLOAT16, too
   std::int64_t chunk;                     // tokens; 0: ours to choose
   std::int64_t orders, sequences;         // how many; sequences is 0 if nothing is packed
   Rows q, k, v;                           // dtype
@@ -28,7 +29,7 @@ struct Problem {
   Rows mask;                              // bool
   const std::int64_t* cu_seqlens;         // [sequences + 1]
   const std::int64_t* order;              // [orders, T], contiguous
-  Rows out, den, log_scale;               // out in dtype, the others float or double
+  Rows out, den, log_scale;               // out in dtype unless it is wide, the others float or double
   // Only for the backward pass. Gradients that are not wanted are null.
   Rows dout, dden;
   Rows dq, dk, dv;                           // dtype

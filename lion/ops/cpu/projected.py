@@ -12,15 +12,16 @@ from lion.ops import flops
 from lion.ops.call import Call
 from lion.ops.checks import check
 from lion.ops.cpu import scan
-from lion.ops.cpu.features import MAPS, features, features_backward
+from lion.ops.cpu.features import MAPS, PLAIN, features, features_backward
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, LIBRARY, NORMS, below_autograd
+from lion.ops.plain import differentiable_gradients, plain
 
 NO_MAP = -1
 FEATURES = {**MAPS, "identity": NO_MAP}
 
 ARGUMENTS = (
     "Tensor y, Tensor? log_decay, Tensor? self_weight, Tensor? mask, Tensor? cu_seqlens, "
-    "Tensor? orders, int heads, int channels, int map, int norm, int direction, int chunk_size"
+    "Tensor? orders, int heads, int channels, int map, int norm, int direction, int chunk_size, bool wide"
 )
 library = torch.library.Library("lion", "FRAGMENT")
 # Of the results, the denominators and the features of q and k are kept for the backward pass.
@@ -34,9 +35,11 @@ projected_backward_op = torch.ops.lion.cpu_projected_backward.default
 
 
 def available(y: Tensor, form: str, backend: str) -> bool:
-    """Whether a projection [B, T, columns] can be handled, in eager mode: compilers have their own ways to fuse."""
-    chosen = form in ("auto", "scan") and backend in ("auto", "cpu") and not torch.compiler.is_compiling()
-    return chosen and not isinstance(LIBRARY, str) and y.device.type == "cpu" and y.dtype in DTYPES
+    """Whether a projection [B, T, columns] can be handled, in eager mode: compilers have their own ways to fuse, and
+    a traced graph cannot be saved with functions of Python's in it."""
+    chosen = form in ("auto", "scan") and backend in ("auto", "cpu")
+    eager = not (torch.compiler.is_compiling() or torch.jit.is_tracing() or plain())
+    return chosen and eager and not isinstance(LIBRARY, str) and y.device.type == "cpu" and y.dtype in DTYPES
 
 
 def split(y: Tensor, first: int) -> tuple[Tensor, Tensor]:
@@ -65,7 +68,12 @@ def attention(
     call = Call(q, k, v, log_decay, None, None, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     others = log_decay, scan.weight_of(call), mask, cu_seqlens, orders
     how = heads, channels, FEATURES[features], NORMS[norm], DIRECTIONS[direction], chunk_size or 0
-    return projected_op(y, *others, *how)[0]
+    wide = scan.keeps_wide(q, NORMS[norm], _to_differentiate(y, *others))
+    return projected_op(y, *others, *how, wide)[0].to(y.dtype)
+
+
+def _to_differentiate(*arguments) -> bool:
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in arguments[:3])
 
 
 def _heads(y: Tensor, heads: int, channels: int) -> tuple[Tensor, ...]:
@@ -93,13 +101,13 @@ def _features_like(y, heads, channels, map):
 
 def _backward(
     dout, out, den, mapped, y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction,
-    chunk_size, wanted,
+    chunk_size, wide, wanted,
 ):  # fmt: skip
     dy = y.new_empty(y.shape) if mask is None else y.new_zeros(y.shape)
     q, k, v = _heads(y, heads, channels)
     dq, dk, dv = _heads(dy, heads, channels)
     q_mapped, k_mapped = (q, k) if map == NO_MAP else mapped.unbind(2)
-    others = log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
+    others = log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
     dlog_decay, _, dweight = scan.gradients(
         dout,
         None,
@@ -124,9 +132,9 @@ library.impl("cpu_projected_backward", _backward, "CPU")
 
 
 @torch.library.register_fake("lion::cpu_projected", lib=library)
-def _(y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, *how):
+def _(y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction, chunk_size, wide):
     q, _, v = _heads(y, heads, channels)
-    return *scan.outputs(q, v, None, norm, empty=q.new_empty), _features_like(y, heads, channels, map)
+    return *scan.outputs(q, v, None, norm, wide, empty=q.new_empty), _features_like(y, heads, channels, map)
 
 
 @torch.library.register_fake("lion::cpu_projected_backward", lib=library)
@@ -150,30 +158,31 @@ class _Projected(torch.autograd.Function):
     def backward(ctx, dout, *_):
         *tensors, out, den, mapped = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[1:3])
-        arguments = (dout, out, den, mapped, *tensors, *ctx.options, wanted)
-        if torch.is_grad_enabled():  # a second derivative may be asked for, and is refused then
-            dy, *grads = projected_backward_op(*arguments)
-        else:
-            dy, *grads = below_autograd(projected_backward_op, *arguments)
+        if torch.is_grad_enabled():  # a second derivative may be asked for
+            fixed = tensors[3:], ctx.options
+            grads = differentiable_gradients(lambda y, a, w: _plainly_computed(y, a, w, *fixed), tensors[:3], [dout])
+            return *grads, *[None] * 10
+        dy, *grads = below_autograd(projected_backward_op, dout, out, den, mapped, *tensors, *ctx.options, wanted)
         others = (grad if want else None for grad, want in zip(grads, wanted, strict=True))
-        return dy, *others, *[None] * 9
+        return dy, *others, *[None] * 10
+
+
+def _plainly_computed(y, log_decay, self_weight, tokens, options) -> list[Tensor]:
+    heads, channels, map, *how = options
+    q, k, v = _heads(y, heads, channels)
+    if map != NO_MAP:
+        q, k = PLAIN[map](q), PLAIN[map](k)
+    return [scan.plainly_computed(q, k, v, log_decay, None, self_weight, *tokens, *how)[0]]
 
 
 def _with_autograd(*arguments):
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in arguments[:3]):
+    if _to_differentiate(*arguments):
         return _Projected.apply(*arguments)
     with torch._C._AutoDispatchBelowAutograd():
         return projected_op(*arguments)
 
 
 library.impl("cpu_projected", _with_autograd, "Autograd")  # by hand, as scan.py's
-
-
-def _refuse(ctx, *grads):
-    raise RuntimeError("LionAttention has no second derivatives on the cpu backend: use form='rnn', backend='torch'.")
-
-
-torch.library.register_autograd("lion::cpu_projected_backward", _refuse, lib=library)
 
 
 class _Split(torch.autograd.Function):
@@ -194,7 +203,7 @@ class _Split(torch.autograd.Function):
 
 
 def _flops(
-    y, log_decay, weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction, chunk, **which
+    y, log_decay, weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction, chunk, wide, **which
 ) -> int:
     q = (*y[:2], heads, channels)
     tokens = mask, cu_seqlens, orders

@@ -8,26 +8,30 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from lion.ops import flops
+from lion.ops import flops, torch_scan
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import check_values
 from lion.ops.cpu.library import (
     DIRECTIONS,
     DTYPES,
+    MAX,
     NONE,
     NORMS,
     NOT_GIVEN,
     RAW,
+    SUM,
     BadValues,
     below_autograd,
     loaded,
     rows,
 )
+from lion.ops.lowering import normalised, sums_of
+from lion.ops.plain import differentiable_gradients
 
 # norm and direction are numbers, and chunk_size 0 is None: strings would double the cost of dispatching a call.
 ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? log_decay, Tensor? log_gain, Tensor? self_weight, "
-    "Tensor? mask, Tensor? cu_seqlens, Tensor? orders, int norm, int direction, int chunk_size"
+    "Tensor? mask, Tensor? cu_seqlens, Tensor? orders, int norm, int direction, int chunk_size, bool wide"
 )
 library = torch.library.Library("lion", "FRAGMENT")
 library.define(f"cpu_scan({ARGUMENTS}) -> (Tensor, Tensor)")
@@ -47,10 +51,11 @@ def attention(call: Call) -> Tensor:
     tokens = call.mask, call.cu_seqlens, call.orders
     how = DIRECTIONS[call.direction], call.chunk_size or 0
     if call.norm != "unmasked":
-        return _scan(*tensors, *tokens, NORMS[call.norm], *how)[0]
+        wide = keeps_wide(call.q, NORMS[call.norm], _to_differentiate(tensors))
+        return _scan(*tensors, *tokens, NORMS[call.norm], *how, wide)[0].to(call.q.dtype)
     # Divided by what the sum would be without decays: two calls, each at a scale of its own.
-    num, scales = _scan(*tensors, *tokens, RAW, *how)
-    _, den = _scan(call.q, call.k, call.v[..., :0], None, call.log_gain, None, *tokens, RAW, *how)
+    num, scales = _scan(*tensors, *tokens, RAW, *how, True)
+    _, den = _scan(call.q, call.k, call.v[..., :0], None, call.log_gain, None, *tokens, RAW, *how, True)
     if call.log_gain is not None:
         den, scale = den
         num = num * (scales[1] - scale).detach().exp().unsqueeze(-1)
@@ -59,6 +64,12 @@ def attention(call: Call) -> Tensor:
         return (num / den).to(call.q.dtype)
     real = call.mask[:, :, None, None]
     return torch.where(real, num / torch.where(real, den, 1), 0).to(call.q.dtype)
+
+
+def keeps_wide(q: Tensor, norm: int, to_differentiate: bool) -> bool:
+    """Whether the output of half precision is wanted as it was before rounding: a divisor's gradient is the product of
+    the output's with the output, from which most of it may cancel."""
+    return q.dtype == torch.bfloat16 and norm in (SUM, MAX) and to_differentiate
 
 
 def weight_of(call: Call) -> Tensor | None:
@@ -94,12 +105,11 @@ def _per_order(log_decay: Tensor | None, q: Tensor) -> bool:
     return log_decay is not None and log_decay.shape[-2 if _diagonal(log_decay) else -1] != q.shape[2]
 
 
-def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
+def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide):
     """The first fields of `Problem`, and the tensors they point into, to be kept alive."""
     B, T, H, D = q.shape
     q, k, v = _readable(q), _readable(k), _readable(v)
-    wide = accumulation_dtype(q)
-    log_decay, log_gain, self_weight = _as(log_decay, wide), _as(log_gain, wide), _as(self_weight, wide)
+    log_decay, log_gain, self_weight = (_as(x, accumulation_dtype(q)) for x in (log_decay, log_gain, self_weight))
     decay_channels = weight_channels = 1
     if log_decay is not None and _diagonal(log_decay):
         log_decay, decay_channels = _readable(log_decay), D
@@ -110,7 +120,7 @@ def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders,
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.long().contiguous()
     fields = [B, T, H, D, v.shape[3], DTYPES[q.dtype], norm, direction]
-    fields += [torch.get_num_threads(), chunk_size]
+    fields += [torch.get_num_threads(), wide, chunk_size]
     fields += [0 if orders is None else len(orders), 0 if cu_seqlens is None else len(cu_seqlens) - 1]
     for x in (q, k, v, log_decay, log_gain, self_weight):
         fields += rows(x)
@@ -120,12 +130,12 @@ def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders,
     return fields, (q, k, v, log_decay, log_gain, self_weight, orders, cu_seqlens)
 
 
-def outputs(q, v, log_gain, norm, *, empty):
+def outputs(q, v, log_gain, norm, wide, *, empty):
     """out, and den: [0] if it does not exist; with gates and the norm RAW [2, ...], the second its log scale."""
     B, T, H, _ = q.shape
-    wide = accumulation_dtype(q)
+    dtype = accumulation_dtype(q)
     size = (0,) if norm == NONE else (2, B, T, H) if norm == RAW and log_gain is not None else (B, T, H)
-    return empty((B, T, H, v.shape[-1]), dtype=wide if norm == RAW else q.dtype), empty(size, dtype=wide)
+    return empty((B, T, H, v.shape[-1]), dtype=dtype if wide else q.dtype), empty(size, dtype=dtype)
 
 
 def _den_rows(den):
@@ -147,13 +157,13 @@ def forward(*arguments):
     return results
 
 
-def _prepare(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
+def _prepare(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide):
     """The fields of a forward call, the tensors they point into, and the results."""
     fields, tensors = _fields(
-        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
+        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
     )
     # The kernel writes the rows of real tokens.
-    out, den = outputs(q, v, log_gain, norm, empty=q.new_empty if mask is None else q.new_zeros)
+    out, den = outputs(q, v, log_gain, norm, wide, empty=q.new_empty if mask is None else q.new_zeros)
     fields += [*rows(out), *_den_rows(den), *NO_GRADIENTS]
     return fields, tensors, (out, den)
 
@@ -170,21 +180,21 @@ def prepared(*arguments):
 
 def _backward(
     dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
-    chunk_size, wanted,
+    chunk_size, wide, wanted,
 ):  # fmt: skip
     make = q.new_empty if mask is None else q.new_zeros  # the kernel writes the rows of real tokens
     into = [make(x.shape, dtype=x.dtype) for x in (q, k, v)]
-    others = log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
+    others = log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
     return *into, *gradients(dout, dden, out, den, q, k, v, *others, wanted=wanted, into=into)
 
 
 def gradients(
     dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
-    chunk_size, *, wanted, into,
+    chunk_size, wide, *, wanted, into,
 ):  # fmt: skip
     """Writes the gradients of q, k and v into tensors of any strides, and returns those of the next three."""
     fields, keep = _fields(
-        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
+        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
     )
     dout = _readable(dout)
     if dden is not None:
@@ -220,14 +230,14 @@ library.impl("cpu_scan_backward", _backward, "CPU")
 
 
 @torch.library.register_fake("lion::cpu_scan", lib=library)
-def _(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size):
-    return outputs(q, v, log_gain, norm, empty=q.new_empty)
+def _(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide):
+    return outputs(q, v, log_gain, norm, wide, empty=q.new_empty)
 
 
 @torch.library.register_fake("lion::cpu_scan_backward", lib=library)
 def _(
     dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
-    chunk_size, wanted,
+    chunk_size, wide, wanted,
 ):  # fmt: skip
     others = (
         x.new_empty(x.shape) if want else q.new_empty(0)
@@ -253,13 +263,30 @@ class _Scan(torch.autograd.Function):
         dout = torch.zeros_like(out) if dout is None else dout
         if ctx.options[0] == RAW:
             dden = torch.zeros_like(den) if dden is None else dden
-        arguments = (dout, dden, out, den, *tensors, *ctx.options, wanted)
-        if torch.is_grad_enabled():  # a second derivative may be asked for, and is refused then
-            grads = scan_backward_op(*arguments)
-        else:
-            grads = below_autograd(scan_backward_op, *arguments)
+        if torch.is_grad_enabled():  # a second derivative may be asked for
+            grads = differentiable_gradients(
+                lambda *x: plainly_computed(*x, *tensors[6:], *ctx.options), tensors[:6], [dout, dden]
+            )
+            return *grads, *[None] * 7
+        grads = below_autograd(scan_backward_op, dout, dden, out, den, *tensors, *ctx.options, wanted)
         others = (grad if want else None for grad, want in zip(grads[3:], wanted, strict=True))
-        return *grads[:3], *others, None, None, None, None, None, None
+        return *grads[:3], *others, *[None] * 7
+
+
+def plainly_computed(
+    q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
+) -> tuple[Tensor, Tensor | None]:
+    """What the operator computes, by torch's own."""
+    name = {SUM: "sum", MAX: "max", NONE: "none", RAW: "sum"}[norm]
+    way = next(name for name, number in DIRECTIONS.items() if number == direction)
+    tokens = mask, cu_seqlens, orders
+    call = Call(q, k, v, log_decay, log_gain, None, self_weight, name, way, *tokens, chunk_size or None)
+    sums = sums_of(call, torch_scan.scan, torch_scan.one_state)
+    if norm != RAW:
+        return normalised(call, sums).to(accumulation_dtype(q) if wide else q.dtype), None
+    assert sums.den is not None
+    den = sums.den.squeeze(-1)
+    return sums.num, den if log_gain is None else torch.stack([den, torch.zeros_like(den)])
 
 
 def _with_autograd(*arguments):
@@ -271,13 +298,6 @@ def _with_autograd(*arguments):
 
 # By hand: torch.library.register_autograd does the same and takes 60 microseconds more for each call.
 library.impl("cpu_scan", _with_autograd, "Autograd")
-
-
-def _refuse(ctx, *grads):
-    raise RuntimeError("lion.attention has no second derivatives on the cpu backend: use form='rnn', backend='torch'.")
-
-
-torch.library.register_autograd("lion::cpu_scan_backward", _refuse, lib=library)
 
 
 @register_flop_formula(torch.ops.lion.cpu_scan)

@@ -169,7 +169,7 @@ class OneState {
     if (!backward_) return;
     Division<T> division(p_, y.b, y.h);
     gather<T>(rows_of<T>(p_.q, p_, y.b, y.h), y.tokens, y.n, p_.D, nullptr, x.q, d_row_);
-    gather<T>(rows_of<T>(p_.dout, p_, y.b, y.h, p_.norm == RAW), y.tokens, y.n, p_.V, nullptr, x.g, v_row_);
+    gather<T>(rows_of<T>(p_.dout, p_, y.b, y.h, p_.wide_out), y.tokens, y.n, p_.V, nullptr, x.g, v_row_);
     for (Int i = 0; i < y.n; ++i) {
       x.dden[i] = division.den_grad(y.tokens[i], largest(y.head), x.g + i * v_row_, x.part);
       dden(y)[y.tokens[i]] = x.dden[i];
@@ -219,7 +219,7 @@ class OneState {
       T den = division.with_den() ? dot(q.data + i * q.row, sums_of(total), p_.D) : T(0);
       y.x.factor[i] = division.complete(y.tokens[i], den, largest(y.head));
     }
-    write(p_.out, y, p_.V, {.plain = {p_.D, q.data, q.row, 1, total, v_row_}, .last_row = y.x.factor}, p_.norm == RAW);
+    write(p_.out, y, p_.V, {.plain = {p_.D, q.data, q.row, 1, total, v_row_}, .last_row = y.x.factor}, p_.wide_out);
   }
 
   void give(Block& y) {
@@ -227,7 +227,7 @@ class OneState {
     const T one = 1;
     Matrix<T> k = read(p_.k, y, p_.D, y.x.k, d_row_);
     Matrix<T> v = read(p_.v, y, p_.V, y.x.v, v_row_);
-    Matrix<T> g = read(p_.dout, y, p_.V, y.x.g, v_row_, p_.norm == RAW);
+    Matrix<T> g = read(p_.dout, y, p_.V, y.x.g, v_row_, p_.wide_out);
     num_factors(y);
     for (Int i = 0; i < y.n; ++i) y.x.dden[i] = dden(y)[y.tokens[i]];
     Int sums = p_.norm == NONE ? 0 : 1;

@@ -81,7 +81,7 @@ class Stepwise {
   void one_head(const Sequences::Sequence& sequence, Int h, Scratch& x) {
     Head<T> head(p_, sequence, h);
     Buffer sums;
-    Growing<T> out = growing(p_.out, head, p_.V, p_.norm == RAW), dq = growing(p_.dq, head, p_.D);
+    Growing<T> out = growing(p_.out, head, p_.V, p_.wide_out), dq = growing(p_.dq, head, p_.D);
     Growing<T> dk = growing(p_.dk, head, p_.D), dv = growing(p_.dv, head, p_.V);
     Growing<T>* all[] = {&out, &dq, &dk, &dv};
     if (p_.dtype == BFLOAT16) {
@@ -228,7 +228,7 @@ class Stepwise {
 
   void read_gradients(const Walk& walk, Token& y, T* room) const {
     T dout[W<T>] = {};
-    small(p_.dout, walk.head, y.t, p_.norm == RAW, dout);
+    small(p_.dout, walk.head, y.t, p_.wide_out, dout);
     T factor = walk.division.num_factor(y.t, T(0));
     for (Int v = 0; v < p_.V; ++v) y.g[v] = dout[v] * factor;
     y.g[p_.V] = walk.division.den_grad(y.t, T(0), dout, room);

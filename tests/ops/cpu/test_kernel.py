@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lion
 from lion.ops import reference
 from lion.ops.cpu import library
-from tests.ops.problems import DECAYS, assert_same, output_and_gradients, problem
+from tests.ops.problems import DECAYS, assert_same, log_decays, output_and_gradients, problem
 
 pytestmark = pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no compiled kernels: {library.LIBRARY}")
 
@@ -181,8 +181,29 @@ def test_bad_values_are_seen_where_python_does_not_look():
     call(q, -torch.rand(1, 9, 1))
     with pytest.raises(ValueError, match="log_decay is 2 at"):
         call(q, torch.full((1, 9, 1), 2.0))
-    arguments = (q, q, q, None, None, None, None, None)
-    with pytest.raises(ValueError, match="point outside the tokens"):
-        torch.ops.lion.cpu_scan(*arguments, torch.full((1, 9), 99), 1, 1, 0)
-    with pytest.raises(ValueError, match="point outside the tokens"):
-        torch.ops.lion.cpu_scan(*arguments[:7], torch.tensor([0, 99]), None, 1, 1, 0)
+
+
+WRONG = {
+    "an order with a token outside": {"orders": torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 99]])},
+    "an order that leaves tokens out": {"orders": torch.zeros(1, 9, dtype=torch.long)},
+    "an order that leaves its sequence": {"cu_seqlens": torch.tensor([0, 4, 9]), "orders": torch.arange(9).flip(0)},
+    "sequences that end early": {"cu_seqlens": torch.tensor([0, 4])},
+    "sequences that start late": {"cu_seqlens": torch.tensor([2, 9])},
+    "sequences that go on too long": {"cu_seqlens": torch.tensor([0, 99])},
+    "sequences that fall": {"cu_seqlens": torch.tensor([0, 7, 4, 9])},
+}
+
+
+@pytest.mark.parametrize("decay", ["none", "per token", "diagonal"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_orders_and_borders_are_checked_in_a_compiled_graph(wrong, decay):
+    """Or tokens would be left as they were in memory."""
+
+    def attend(q, log_decay, where):
+        return lion.attention(q, q, q, log_decay, backend="cpu", **where)
+
+    torch._dynamo.reset()  # which compiles a function anew only so many times
+    call = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    q = torch.rand(1, 9, 1, 4, dtype=torch.float64)
+    with pytest.raises(ValueError, match="orders are no permutations, or cu_seqlens do not run from 0 to T"):
+        call(q, log_decays(decay, 1, 9, 1, 4), WRONG[wrong])

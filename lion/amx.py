@@ -1,0 +1,53 @@
+"""bfloat16 on processors that advertise AMX: some virtual machines trap on its instructions.
+
+torch's bfloat16 matrix products use them, through oneDNN, and the process dies with SIGILL and no message. oneDNN
+leaves them alone if ONEDNN_MAX_CPU_ISA says so when it is first used. This module imports no torch, so that the
+command line can set the variable before torch starts.
+"""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+REMEDY = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+SETTING = "=".join(*REMEDY.items())
+WARNING = (
+    "this processor advertises AMX and traps on it: torch's bfloat16 products would end in an illegal instruction. "
+    f"Set {SETTING} before Python starts, or use float32."
+)
+PRODUCT = "import torch; x = torch.ones(256, 256, dtype=torch.bfloat16); x @ x; torch.nn.functional.linear(x, x)"
+
+
+def advertised() -> bool:
+    """Whether the processor says that it has AMX. Only Linux lets user programs use it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return False
+    return any("amx_tile" in line.split() for line in lines if line.startswith("flags"))
+
+
+@functools.cache
+def traps() -> bool:
+    """Whether a bfloat16 product kills a process here: a child process tries one."""
+    if not advertised():
+        return False
+    return subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True).returncode == -signal.SIGILL
+
+
+def avoid() -> bool:
+    """Set the remedy where it is needed, for torch to find when it starts. Returns whether it was."""
+    if not traps():
+        return False
+    os.environ.update(REMEDY)
+    traps.cache_clear()  # the next child has the remedy
+    return True
+
+
+def refuse() -> None:
+    """Raise an error where a bfloat16 product would kill the process."""
+    if traps():
+        raise RuntimeError(WARNING)
