@@ -1,7 +1,7 @@
 """The tail of a layer: the norms and gates between the mixed values and the output's projection.
 
-A variant's `tail` names them in the order in which its authors apply them. All of them take and give [B, T, dim], the
-heads side by side.
+A variant's `tail` names them, in the order in which its authors apply them. All take and return [B, T, dim], the heads
+side by side.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class HeadRMSNorm(nn.RMSNorm):
-    """Each head by itself, all with the same weights, [V]."""
+    """RMS norm of each head by itself; all heads share the weights, [V]."""
 
     def __init__(self, heads: int, channels: int, *, eps: float):
         super().__init__(channels, eps=eps)
@@ -24,7 +24,7 @@ class HeadRMSNorm(nn.RMSNorm):
 
 
 class HeadLayerNorm(nn.Module):
-    """Each head by itself, minus its mean; every channel of every head has a weight, [dim]: a GroupNorm of tokens."""
+    """Layer norm of each head by itself, with a weight for every channel, [dim]: GroupNorm, token by token."""
 
     def __init__(self, heads: int, channels: int, *, eps: float, bias: bool):
         super().__init__()
@@ -42,7 +42,7 @@ class HeadLayerNorm(nn.Module):
 
 
 def rms_norm(heads: int, channels: int, *, eps: float) -> nn.RMSNorm:
-    """All channels of all heads together."""
+    """RMS norm over all channels of all heads."""
     return nn.RMSNorm(heads * channels, eps=eps)
 
 
@@ -52,7 +52,7 @@ OUTPUT_NORMS: dict[str, Callable[[int, int], OutputNorm]] = {  # by heads and va
     "mamba2": partial(rms_norm, eps=1e-5),
     "hgrn2": partial(rms_norm, eps=1e-6),
     "retnet": partial(HeadRMSNorm, eps=1e-6),
-    "rwkv6": partial(HeadLayerNorm, eps=64e-5, bias=True),  # 1e-5 for an output that RWKV divides by 8
+    "rwkv6": partial(HeadLayerNorm, eps=64e-5, bias=True),  # 1e-5 of an output divided by 8, as RWKV-5 began
     "xlstm": partial(HeadLayerNorm, eps=1e-6, bias=False),
 }
 

@@ -221,8 +221,8 @@ def hgrn2(p, x, H, direction):
 
 
 def xlstm(p, x, H, direction):
-    """Beck et al. 2024, h = o * norm(C q / max(|n q|, 1)) with o = sigmoid(.); the norm is the xLSTM of 2025's, a layer
-    norm of each head with a weight for each channel, eps 1e-6, before the gate."""
+    """Beck et al. 2024, h = o * norm(C q / max(|n q|, 1)) with o = sigmoid(.); the norm is xLSTM 7B's, a
+    layer norm of each head with a weight for each channel, eps 1e-6, before the gate."""
     dim = x.shape[-1]
     q, k, v, raw, o = columns(p, x, dim, dim, dim, 2 * H, dim)
     q, k, v = split(q, H), split(k, H) / (dim // H) ** 0.5, split(v, H)
