@@ -71,6 +71,7 @@ class Hydra(Scanning):
         self.in_proj = nn.Linear(dim, sum(self.columns), bias=False)
         self.conv = Convolution(convolved, width, direction)
         self.decay = StateSpace(self.heads, state)  # of both directions; their steps are their own
+        nn.init.zeros_(self.decay.log_rate)  # A is 1 at first, for every head
         self.skip = nn.Parameter(torch.ones(self.heads))
         self.diagonal = nn.Linear(inner, self.heads, bias=False)
         self.norm = nn.RMSNorm(inner, eps=1e-5)
@@ -85,8 +86,8 @@ class Hydra(Scanning):
             k, q = keys_queries[2 * n : 2 * n + 2]
             gates = self.decay(step.to(accumulation_dtype(step)))
             out = out + shift(self.scan(heads, k, q, gates, way), way)
-        out = out.flatten(-2) * F.silu(gate)
-        return self.out_proj(self.norm(out.to(self.norm.weight.dtype)).to(gate.dtype))
+        out = self.norm(out.flatten(-2).to(self.norm.weight.dtype))  # before the gate; Mamba-2's norm comes after it
+        return self.out_proj(out.to(gate.dtype) * F.silu(gate))
 
     def extra_repr(self) -> str:
         return f"{self.dim}, heads={self.heads}, direction={self.direction}, form={self.form}"

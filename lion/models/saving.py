@@ -31,6 +31,11 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
 HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SHOWN = 3  # names in an error
+# Parameters that weights of before do not fit any more, by a part of their names, and what to do about it.
+CHANGED = {
+    "output_norm": "The output norms of mamba2, rwkv6, hgrn2 and xlstm have become those of their authors "
+    "(CHANGELOG.md): train the model again, or load it with the lion that has written it.",
+}
 
 log = logging.getLogger("lion")
 
@@ -140,11 +145,11 @@ def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
     name = next(iter(plain.get("architectures") or []), "model without a name")
     if name not in home.__all__:
         raise ValueError(f"{folder / CONFIG} is of a {name}; expected one of {', '.join(home.__all__)}.")
-    model, found = load_pretrained(getattr(home, name), folder)
+    model, found = load_pretrained(getattr(home, name), folder, ignore_mismatched_sizes=True)  # they are named below
     wrong = {what: sorted(map(str, names)) for what, names in found.items() if names}
     if wrong:
         words = "; ".join(f"{what.replace('_', ' ')}: {_some(names)}" for what, names in wrong.items())
-        raise ValueError(f"{folder / WEIGHTS} does not fit its config. {words[0].upper()}{words[1:]}.")
+        raise ValueError(f"{folder / WEIGHTS} does not fit its config. {words[0].upper()}{words[1:]}.{_remedy(words)}")
     return model
 
 
@@ -198,7 +203,11 @@ def _check_fit(wanted: Mapping[str, Tensor], got: Mapping[str, Tensor], path: Pa
     }
     if any(problems.values()):
         words = "; ".join(f"{what}: {_some(names)}" for what, names in problems.items() if names)
-        raise ValueError(f"{path} does not fit its config. {words[0].upper()}{words[1:]}.")
+        raise ValueError(f"{path} does not fit its config. {words[0].upper()}{words[1:]}.{_remedy(words)}")
+
+
+def _remedy(words: str) -> str:
+    return "".join(f" {remedy}" for part, remedy in CHANGED.items() if part in words)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -55,6 +55,11 @@ def normalised_silu(x: Tensor) -> Tensor:
     return F.normalize(F.silu(x), dim=-1)
 
 
+def plain_silu(x: Tensor) -> Tensor:
+    """Neither shifted nor normalised: HGRN-2's, of its queries."""
+    return F.silu(x)
+
+
 def identity(x: Tensor) -> Tensor:
     return x
 
@@ -121,6 +126,7 @@ FEATURE_MAPS: dict[str, Callable[[int], FeatureMap]] = {  # by channels of a hea
     "relu": _elementwise(relu),
     "sigmoid": _elementwise(torch.sigmoid),
     "identity": _elementwise(identity),
+    "plain_silu": _elementwise(plain_silu),
     "normalised_silu": _elementwise(normalised_silu),
     "performer": PositiveRandom,
     "fourier": RandomFourier,

@@ -2,11 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.nn.between import attention_between
@@ -14,6 +13,7 @@ from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, heads_axis
 from lion.nn.feature_maps import FEATURE_MAPS
 from lion.nn.orders import ORDERS, grid_orders
 from lion.nn.softmax import softmax_attention, softmax_step
+from lion.nn.tails import GATES, OUTPUT_NORMS
 from lion.nn.variants import VARIANTS, Variant
 from lion.nn.walks import charge_for_leaving
 from lion.ops.attention import attention
@@ -22,8 +22,6 @@ from lion.ops.checks import DIRECTIONS, NORMS, one_of
 from lion.ops.cpu import projected
 from lion.ops.kernels import FORMS
 from lion.ops.streaming import State, attention_step
-
-GATES: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "sigmoid": torch.sigmoid}
 
 
 class Tokens(NamedTuple):
@@ -112,7 +110,7 @@ class LionAttention(nn.Module):
             "v": dim,
             "decay": self.decay.columns,
             "beta": self.heads if chosen.delta else 0,
-            "gate": dim if chosen.gate else 0,
+            "gate": dim if any(step in GATES for step in chosen.tail) else 0,
         }
         # Filled up: with 1,158 columns a product is a tenth slower than with 1,160.
         self.columns["unused"] = -sum(self.columns.values()) % 8
@@ -120,7 +118,8 @@ class LionAttention(nn.Module):
         self.out_proj = nn.Linear(dim, dim, bias=bias)
         self.bonus = nn.Parameter(torch.full((self.heads, channels), 0.5)) if chosen.bonus else None
         self.skip = nn.Parameter(torch.ones(self.heads)) if chosen.skip else None
-        self.output_norm = nn.RMSNorm(self.value_channels, eps=1e-5) if chosen.output_norm else None
+        norms = [OUTPUT_NORMS[step](self.heads, self.value_channels) for step in chosen.tail if step in OUTPUT_NORMS]
+        self.output_norm = norms[0] if norms else None
         self._at_once = self._can_mix_at_once()
         if chosen.state_space_init:
             self._state_space_init()
@@ -274,12 +273,13 @@ class LionAttention(nn.Module):
         """out and values [B, T, H, V]"""
         if self.skip is not None and values is not None:
             out = out + self.skip[:, None] * values
-        if self.output_norm is not None:
-            out = self.output_norm(out.to(self.output_norm.weight.dtype))
-        out = out.to(gate.dtype).flatten(-2)
-        if self.variant.gate:
-            out = out * GATES[self.variant.gate](gate)
-        return self.out_proj(out)
+        out = out.flatten(-2)
+        for step in self.variant.tail:
+            if step in GATES:
+                out = out.to(gate.dtype) * GATES[step](gate)
+            elif self.output_norm is not None:
+                out = self.output_norm(out.to(self.output_norm.weight.dtype))
+        return self.out_proj(out.to(gate.dtype))
 
     def _self_weight(self) -> Tensor | float | None:
         times = 2.0 if self.double_diagonal else 1.0

@@ -1,8 +1,8 @@
 """The linear transformers of the paper's Table 1 and its own three, each a few lines.
 
 Every one is `lion.attention` with a choice of features, decay, keys, normalisation and output; LionAttention builds
-the layer. What is said here of a published model is its token mixing: convolutions and token shifts around it are a
-block's business.
+the layer. What is taken over of a published model is its token mixing and its tail (skip, norm, gate); convolutions and
+token shifts around it are a block's business (docs/variants.md).
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,7 @@ class Variant:
     decay_between: bool = False  # a key decays only by the tokens between it and the query
     delta: bool = False  # the delta rule
     skip: bool = False  # a learned part of the values goes straight to the output
-    output_norm: bool = False  # of each head
-    gate: str | None = None  # of the output: "silu", "sigmoid"
+    tail: tuple[str, ...] = ()  # norm and gate of the output, in this order: keys of tails.OUTPUT_NORMS and GATES
     state_space_init: bool = False  # as for the Long Range Arena: q and k of std 0.1, v by zero-order hold
     softmax: bool = False  # not linear at all: the baseline
 
@@ -48,7 +47,7 @@ VARIANTS: dict[str, Variant] = {
         norm="sum",
         state_space_init=True,
     ),
-    "linatt": Variant("the linear transformer, not scaled", "Table 1, LinAtt", features="elu", output_norm=True),
+    "linatt": Variant("the linear transformer, not scaled", "Table 1, LinAtt", features="elu", tail=("head_rms",)),
     "linatt_scaled": Variant("the linear transformer", "Table 1, LinAtt + Scaling", features="elu", norm="sum"),
     "retnet": Variant(
         "retention",
@@ -56,8 +55,7 @@ VARIANTS: dict[str, Variant] = {
         features="identity",
         decay="fixed",
         scaled=True,
-        output_norm=True,
-        gate="silu",
+        tail=("retnet", "silu"),
     ),
     "retnet_scaled": Variant(
         "retention, scaled", "Table 1, RetNet + Scaling", features="elu", decay="fixed", norm="sum"
@@ -72,8 +70,7 @@ VARIANTS: dict[str, Variant] = {
         decay="mamba2",
         keys="shared",
         skip=True,
-        output_norm=True,
-        gate="silu",
+        tail=("silu", "mamba2"),
     ),
     "mamba": Variant(
         "a state space, one head per channel",
@@ -84,7 +81,7 @@ VARIANTS: dict[str, Variant] = {
         value_channels=1,
         key_channels=16,
         skip=True,
-        gate="silu",
+        tail=("silu",),
     ),
     "rwkv6": Variant(
         "receptance and a bonus for the token itself",
@@ -93,8 +90,7 @@ VARIANTS: dict[str, Variant] = {
         decay="rwkv6",
         bonus=True,
         decay_between=True,
-        output_norm=True,
-        gate="silu",
+        tail=("rwkv6", "silu"),
     ),
     "gla": Variant(
         "gated linear attention",
@@ -102,16 +98,15 @@ VARIANTS: dict[str, Variant] = {
         features="identity",
         decay="gla",
         scaled=True,
-        output_norm=True,
-        gate="silu",
+        tail=("head_rms", "silu"),
     ),
     "hgrn2": Variant(
         "keys are what is forgotten",
         "Table 1, HGRN-2",
-        features="identity",
+        features="plain_silu",
         decay="hgrn2",
         keys="complement",
-        output_norm=True,
+        tail=("hgrn2",),
     ),
     "xlstm": Variant(
         "the matrix LSTM: exponential input gates",
@@ -120,14 +115,13 @@ VARIANTS: dict[str, Variant] = {
         decay="xlstm",
         norm="max",
         scaled=True,
-        output_norm=True,
-        gate="sigmoid",
+        tail=("xlstm", "sigmoid"),
     ),
     "deltanet": Variant(
         "the delta rule",
         "Table 1, DeltaNet",
         features="normalised_silu",
         delta=True,
-        output_norm=True,
+        tail=("head_rms",),
     ),
 }

@@ -205,6 +205,34 @@ def test_refused(case, tmp_path):
     assert re.search(r"(config\.json|model\.safetensors)", str(problem.value))
 
 
+def test_output_norms_of_before_are_named(tmp_path):
+    """mamba2 once had a norm of each head."""
+    from safetensors.torch import save_file
+
+    model = make(mixer="mamba2")
+    save_model(model, tmp_path)
+    weights = {name: x[:8].clone() if "output_norm" in name else x for name, x in model.state_dict().items()}
+    save_file(weights, tmp_path / "model.safetensors")
+    text = r"output_norm.weight \(8,\), expected \(24,\).* have become those of their authors .*: train the model again"
+    with pytest.raises(ValueError, match=text):
+        load_model(tmp_path)
+
+
+def test_output_norms_of_before_are_named_in_hugging_faces_folders(tmp_path):
+    pytest.importorskip("transformers")
+    from safetensors.torch import load_file, save_file
+
+    from lion.integrations.hf import LionConfig, LionModel
+
+    sizes = {"vocab_size": 9, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+    save_model(LionModel(LionConfig(**sizes, num_hidden_layers=1, mixer="mamba2")), tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = {name: x[:8].clone() if "output_norm" in name else x for name, x in load_file(path).items()}
+    save_file(weights, path, {"format": "pt"})
+    with pytest.raises(ValueError, match=r"Mismatched keys: .*output_norm.weight.* become those of their authors"):
+        load_model(tmp_path)
+
+
 def test_no_model_at_all(tmp_path):
     save_model(make(), tmp_path)
     (tmp_path / "config.json").write_text("[]")
