@@ -156,7 +156,7 @@ class LionAttention(nn.Module):
         if of_mask:
             y = y._replace(q=torch.ones_like(y.q), k=torch.ones_like(y.k))
         T = x.shape[1]
-        ones = torch.eye(T, dtype=y.v.dtype, device=x.device)[None, :, None].expand(len(x), T, self.heads, T)
+        ones = torch.eye(T, dtype=y.v.dtype, device=x.device)[None, :, None].expand(x.shape[0], T, self.heads, T)
         return self._mix(y._replace(v=ones), mask, None, self._orders_for(x, grid)).transpose(1, 2)
 
     def _mix(self, y: "Tokens", mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None) -> Tensor:
@@ -218,7 +218,7 @@ class LionAttention(nn.Module):
         else:
             log_decay = y.log_decay
             if log_decay is not None:
-                log_decay = log_decay.expand(len(x), *log_decay.shape) if log_decay.dim() <= 2 else log_decay[:, 0]
+                log_decay = log_decay.expand(x.shape[0], *log_decay.shape) if log_decay.dim() <= 2 else log_decay[:, 0]
             out, state = attention_step(
                 q,
                 k,

@@ -1,6 +1,7 @@
 """Walks over tokens: which real token is met before another."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -8,12 +9,12 @@ def token_before(
     path: Tensor, backward: bool, mask: Tensor | None, cu_seqlens: Tensor | None, B: int
 ) -> tuple[Tensor, Tensor]:
     """By token [B, T]: the real token that a walk along a path [T], or back, meets before it; and if there is one."""
-    T = len(path)
+    T = path.shape[0]
     steps = torch.arange(T, device=path.device)
     walk = path.flip(0) if backward else path
     real = torch.ones(B, T, dtype=torch.bool, device=path.device) if mask is None else mask[:, walk]
     seen = torch.where(real, steps, -1).cummax(1).values if T else steps.expand(B, T)
-    step = torch.cat([seen.new_full((B, 1), -1), seen], 1)[:, :T]
+    step = F.pad(seen, (1, -1), value=-1)
     exists = step >= 0
     before = walk[step.clamp(min=0)]
     if cu_seqlens is not None:
@@ -31,9 +32,8 @@ def charge_for_leaving(
     if log_decay is None or log_decay.dim() <= 2:  # the same for all tokens
         return log_decay
     if mask is None and orders is None:
-        none = torch.zeros_like(log_decay[:, :1])
-        moved = [log_decay[:, 1:], none] if direction == "forward" else [none, log_decay[:, :-1]]
-        return torch.cat(moved, 1)[:, : log_decay.shape[1]]
+        channels = [0, 0] * (log_decay.dim() - 2)
+        return F.pad(log_decay, (*channels, -1, 1) if direction == "forward" else (*channels, 1, -1))
     B, T = log_decay.shape[:2]
     paths = torch.arange(T, device=log_decay.device)[None] if orders is None else torch.atleast_2d(orders)
     costs = log_decay.split(heads, 2)

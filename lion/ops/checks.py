@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from lion.ops.plain import transformed
 
@@ -213,7 +214,7 @@ def _check_values(
 
 def _can_read(x: Tensor) -> bool:
     """Whether values can be looked at: not while a graph is being traced or captured, or for many x at once."""
-    if torch.compiler.is_compiling() or x.is_meta or transformed():
+    if torch.compiler.is_compiling() or x.is_meta or isinstance(x, FakeTensor) or transformed():
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lion.ops.blocks import into_blocks, out_of_blocks
 from lion.ops.options import Options
 from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch_forms import head_first, scores_op
@@ -94,23 +95,30 @@ def _recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor) -> 
 def scan(q, k, v, f, b, options: Options, beta: Tensor, *, decays: bool = True) -> tuple[Tensor, None]:
     """Chunks, each with a triangular system of its own, and a state carried from one to the next."""
     B, T, H, D = q.shape
-    size = min(options.chunk_size or CHUNK, max(T, 1))
+    graph = torch.compiler.is_exporting() or torch.jit.is_tracing()  # which is to serve every length
+    size = options.chunk_size or CHUNK
+    size = size if graph else min(size, max(T, 1))
     ways = walks(options.direction, f, b)
     backward = [way for way, _ in ways]
     tokens = [[x.to(f.dtype)] * len(ways) for x in (q, k, v, beta)]
     if decays:
         tokens.append([x.expand(B, T, H, 1) for _, x in ways])
-    # A slab at a time, so that what is made on the way stays in the cache.
-    slab = size * max(1, SLAB_ELEMENTS // max(1, len(ways) * B * H * D * size))
-    slab = max(T, 1) if torch.compiler.is_compiling() else slab
     state = q.new_zeros(len(ways) * B * H, D, v.shape[-1], dtype=f.dtype)
-    parts = []
-    for start in range(0, max(T, 1), slab):
-        met = slice(start, min(start + slab, T))  # in the order of each walk
-        out, state = _slab(state, *(_in_chunks(x, backward, met, size) for x in tokens))
-        parts.append(out.transpose(0, 1).flatten(1, 2)[:, : met.stop - met.start])
-    whole = torch.cat(parts, 1).unflatten(0, (len(ways), B, H)).transpose(2, 3)  # [ways, B, T, H, V]
-    out = [x.flip(1) if way else x for x, way in zip(whole, backward, strict=True)]
+    if graph:
+        out, _ = _slab(state, *(_all_in_chunks(x, backward, size) for x in tokens))
+        whole = out_of_blocks(out.transpose(0, 1), T)
+    else:
+        # A slab at a time, so that what is made on the way stays in the cache.
+        slab = size * max(1, SLAB_ELEMENTS // max(1, len(ways) * B * H * D * size))
+        slab = max(T, 1) if torch.compiler.is_compiling() else slab
+        parts = []
+        for start in range(0, max(T, 1), slab):
+            met = slice(start, min(start + slab, T))  # in the order of each walk
+            out, state = _slab(state, *(_in_chunks(x, backward, met, size) for x in tokens))
+            parts.append(out_of_blocks(out.transpose(0, 1), met.stop - met.start))
+        whole = torch.cat(parts, 1)
+    whole = whole.unflatten(0, (len(ways), B, H)).transpose(2, 3)  # [ways, B, T, H, V]
+    out = [x.flip(1) if way else x for x, way in zip(whole.unbind(0), backward, strict=True)]
     return _sum(out, q, k, v, beta, options), None
 
 
@@ -124,7 +132,7 @@ def _slab(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Te
         arrives, keep = arriving(cost, backward=False).exp(), cost.sum((-1, -2)).exp()
         queries, keys, entering = q * arrives, k * leaving(cost, backward=False).exp(), k * arrives
     system = _system(k, beta, cost)
-    carry = carried if plain() else carry_op
+    carry = carried_in_graph if torch.compiler.is_exporting() else carried if plain() else carry_op
     # What a chunk writes depends on the state that enters it: u = of_values - of_state S.
     return carry(state, system @ v, system @ entering, queries, keys, _scores(q, k, cost, True), keep)
 
@@ -143,6 +151,13 @@ def _in_chunks(ways: list[Tensor], backward: list[bool], met: slice, size: int) 
     return chunks.flatten(1, 3)
 
 
+def _all_in_chunks(ways: list[Tensor], backward: list[bool], size: int) -> Tensor:
+    """The same of all tokens, for a graph that serves every length."""
+    met = [x.flip(1) if way else x for x, way in zip(ways, backward, strict=True)]
+    chunks = into_blocks(torch.cat(met).transpose(1, 2), size).permute(2, 0, 1, 3, 4)
+    return chunks.clone(memory_format=torch.contiguous_format).flatten(1, 2)  # which no length makes a difference to
+
+
 def carried(state, of_values, of_state, queries, keys, inside, keep) -> tuple[Tensor, Tensor]:
     """`carry_op` by operators that autograd and torch.func follow."""
     outputs = []
@@ -152,6 +167,20 @@ def carried(state, of_values, of_state, queries, keys, inside, keep) -> tuple[Te
         kept = state if keep is None else state * keep[c, :, None, None]
         state = kept + keys[c].transpose(-1, -2) @ written
     return torch.stack(outputs), state
+
+
+def carried_in_graph(state, of_values, of_state, queries, keys, inside, keep) -> tuple[Tensor, Tensor]:
+    """The same as a loop of an exported graph, which has as many turns as there are chunks."""
+    from torch._higher_order_ops.scan import scan as higher_order_scan  # private, and only needed here
+
+    keep = torch.ones_like(of_values[..., 0, 0]) if keep is None else keep
+
+    def step(state, chunk):
+        out, after = carried(state, *(x[None] for x in chunk))
+        return after, out[0]
+
+    last, outputs = higher_order_scan(step, state, (of_values, of_state, queries, keys, inside, keep))
+    return outputs, last
 
 
 # The only loop, as an operator of its own: torch.compile need not unroll it, and its gradient needs no graph.
