@@ -32,12 +32,16 @@ HOME = {  # of every name
 __all__ = [*HOME, "__version__"]
 
 
-def __getattr__(name: str):
+def _attribute(name: str):
     """Import torch only when something of it is used: `lion --help` need not wait for it."""
     if name in HOME:
         globals()[name] = getattr(importlib.import_module(HOME[name]), name)  # from now on without this detour
         return globals()[name]
     raise AttributeError(f"module 'lion' has no attribute {name!r}")
+
+
+if not TYPE_CHECKING:  # a type checker would take it that there is every name
+    __getattr__ = _attribute
 
 
 def __dir__() -> list[str]:

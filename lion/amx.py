@@ -15,7 +15,7 @@ from pathlib import Path
 REMEDY = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 SETTING = "=".join(*REMEDY.items())
 WARNING = (
-    "this processor advertises AMX and traps on it: torch's bfloat16 products would end in an illegal instruction. "
+    "this processor advertises AMX and traps on it, so torch's bfloat16 products end in an illegal instruction. "
     f"Set {SETTING} before Python starts, or use float32."
 )
 PRODUCT = "import torch; x = torch.ones(256, 256, dtype=torch.bfloat16); x @ x; torch.nn.functional.linear(x, x)"
@@ -39,7 +39,7 @@ def traps() -> bool:
 
 
 def avoid() -> bool:
-    """Set the remedy where it is needed, for torch to find when it starts. Returns whether it was."""
+    """Set the remedy where it is needed, before torch starts. Returns whether it was needed."""
     if not traps():
         return False
     os.environ.update(REMEDY)
@@ -50,4 +50,12 @@ def avoid() -> bool:
 def refuse() -> None:
     """Raise an error where a bfloat16 product would kill the process."""
     if traps():
-        raise RuntimeError(WARNING)
+        raise ValueError(WARNING)
+
+
+def state() -> str:
+    """A line about bfloat16 on this processor, for people."""
+    if traps():
+        return f"not usable: {WARNING}"
+    limited = os.environ.get("ONEDNN_MAX_CPU_ISA")
+    return f"usable, as ONEDNN_MAX_CPU_ISA={limited} has it" if limited else "usable"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from lion import amx
 from lion.bench.command import add_bench
 from lion.cli_data import add_data
 from lion.optional import need
@@ -33,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     run: Callable[[argparse.Namespace], None] = args.run
+    if args.command in ("train", "distill", "bench") and amx.avoid():  # before they import torch
+        print(f"this processor traps on its AMX instructions: {amx.SETTING} is set for this run", file=sys.stderr)
     try:
         run(args)
     except BrokenPipeError:  # whoever reads has seen enough, as `| head`

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 
+from lion import amx
 from lion._version import __version__
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
@@ -45,6 +46,7 @@ def doctor() -> str:
     machine = [
         ("cpu", cpu),
         ("compiled kernels", why_not_compiled() or str(library.LIBRARY)),
+        ("bfloat16", amx.state()),
         ("torch.compile", "usable" if compiler else "not on the CPU: no C++ compiler was found (install g++)"),
     ]
     found = []

@@ -27,7 +27,7 @@ MEMORY = 4 << 30
 
 def agreement() -> list[tuple[str, str, str, str]]:
     """For each decay of the paper, how far each form is from the definition; float64, largest over all."""
-    rows = []
+    rows: list[tuple[str, str, str, str]] = []
     for decay, label in PAPER_DECAYS.items():
         inputs = Inputs.random(Shape(2, 3, 197, 16), torch.float64, decay, torch.device("cpu")).trainable()
         want = _with_gradients(reference.attention(*inputs), inputs)

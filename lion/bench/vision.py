@@ -21,7 +21,7 @@ from lion.models.registry import model_config, names_without_size
 from lion.models.vision import VisionConfig, VisionModel
 from lion.nn.layers import set_form
 from lion.nn.variants import VARIANTS
-from lion.ops.checks import one_of
+from lion.ops.checks import Form, one_of
 from lion.ops.kernels import FORMS, KERNELS
 from lion.progress import progress
 from lion.text import mebibytes, ratio, table
@@ -41,7 +41,7 @@ SLOW, LARGE = "expected to take too long", "would not fit into memory"
 
 class Contender(NamedTuple):
     model: str  # a name of the registry without size
-    form: str = "auto"
+    form: Form = "auto"
     materialised: bool = False
 
     @property
@@ -58,7 +58,8 @@ class Contender(NamedTuple):
     @property
     def counted_as(self) -> str:
         """The form whose FLOPs are its own."""
-        return {"auto": "scan", "chunk": "full"}.get(self.form, self.form)
+        counted: dict[str, str] = {"auto": "scan", "chunk": "full"}
+        return counted.get(self.form, self.form)
 
 
 class Case(NamedTuple):

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lion.nn.between import WAYS
 from lion.nn.decay import Gates, StateSpace
 from lion.nn.walks import charge_for_leaving
 from lion.ops.attention import attention
 from lion.ops.call import accumulation_dtype
-from lion.ops.checks import DIRECTIONS, one_of
+from lion.ops.checks import DIRECTIONS, BackendName, Direction, Form, one_of
 
 
 class Scanning(nn.Module):
@@ -20,15 +21,16 @@ class Scanning(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.form, self.backend = "auto", "auto"
+        self.form: Form = "auto"
+        self.backend: BackendName = "auto"
         self.chunk_size: int | None = None
 
-    def set_form(self, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> "Scanning":
+    def set_form(self, form: Form, *, backend: BackendName | None = None, chunk_size: int | None = None) -> "Scanning":
         self.form, self.chunk_size = form, chunk_size
         self.backend = backend or self.backend
         return self
 
-    def scan(self, x: Tensor, k: Tensor, q: Tensor, gates: Gates, direction: str) -> Tensor:
+    def scan(self, x: Tensor, k: Tensor, q: Tensor, gates: Gates, direction: Direction) -> Tensor:
         """x [B, T, H, V] -> y [B, T, H, V]; k and q [B, T, D], the same for all heads."""
         assert gates.factor is not None
         heads = x.shape[2]
@@ -59,7 +61,7 @@ class Hydra(Scanning):
     With `direction` "forward" or "backward", that half and the diagonal, and a convolution that looks one way too.
     """
 
-    def __init__(self, dim: int, direction: str = "both", *, state: int = 64, width: int = 7):
+    def __init__(self, dim: int, direction: Direction = "both", *, state: int = 64, width: int = 7):
         super().__init__()
         self.dim, self.direction = dim, direction
         self.ways = directions_of(direction)
@@ -99,7 +101,7 @@ class Vim(nn.Module):
     A state space for each direction, with a convolution and projections of its own, and one gate for both.
     """
 
-    def __init__(self, dim: int, direction: str = "both", *, state: int = 16, width: int = 4):
+    def __init__(self, dim: int, direction: Direction = "both", *, state: int = 16, width: int = 4):
         super().__init__()
         self.dim, self.direction = dim, direction
         inner = 2 * dim
@@ -115,7 +117,7 @@ class Vim(nn.Module):
         out = torch.stack([way(values) for way in self.ways]).sum(0)
         return self.out_proj(out.to(gate.dtype) * F.silu(gate))
 
-    def set_form(self, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> "Vim":
+    def set_form(self, form: Form, *, backend: BackendName | None = None, chunk_size: int | None = None) -> "Vim":
         for way in self.ways:
             assert isinstance(way, SelectiveScan)
             way.set_form(form, backend=backend, chunk_size=chunk_size)
@@ -128,7 +130,7 @@ class Vim(nn.Module):
 class SelectiveScan(Scanning):
     """One direction of Vim: Mamba's convolution and state space, a state for each channel of [B, T, channels]."""
 
-    def __init__(self, channels: int, direction: str, state: int, rank: int, width: int):
+    def __init__(self, channels: int, direction: Direction, state: int, rank: int, width: int):
         super().__init__()
         self.direction = direction
         self.columns = [rank, state, state]  # step, B, C
@@ -166,9 +168,9 @@ class Convolution(nn.Conv1d):
         return F.conv1d(x, weight, self.bias, groups=self.groups).transpose(1, 2)
 
 
-def directions_of(direction: str) -> tuple[str, ...]:
+def directions_of(direction: Direction) -> tuple[Direction, ...]:
     one_of("direction", direction, DIRECTIONS)
-    return ("forward", "backward") if direction == "both" else (direction,)
+    return WAYS[direction]
 
 
 def shift(y: Tensor, direction: str) -> Tensor:

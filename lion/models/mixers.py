@@ -1,23 +1,23 @@
 """What mixes the tokens of a block: the variants of lion.nn, and baselines that are built differently."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from torch import nn
 
 from lion.models.baselines import Hydra, Vim
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
-from lion.ops.checks import one_of
+from lion.ops.checks import Direction, Norm, one_of
 
 if TYPE_CHECKING:
     from lion.models.vision import VisionConfig
 
 # By (dim, direction): modules whose forward takes x [B, T, dim] and `grid`, the height and width of the last tokens.
-MIXERS: dict[str, Callable[[int, str], nn.Module]] = {"hydra": Hydra, "vim": Vim}
+MIXERS: dict[str, Callable[[int, Direction], nn.Module]] = {"hydra": Hydra, "vim": Vim}
 
 
-def make_mixer(config: "VisionConfig", direction: str) -> nn.Module:
+def make_mixer(config: "VisionConfig", direction: Direction) -> nn.Module:
     one_of("mixer", config.mixer, (*VARIANTS, *MIXERS))
     if config.mixer in MIXERS:
         return MIXERS[config.mixer](config.dim, direction)
@@ -48,7 +48,7 @@ def make_layer(config: WithMixer, **options: Any) -> LionAttention:
         config.mixer,
         features=config.features,
         decay=config.decay,
-        norm=config.norm,
+        norm=cast(Norm | None, config.norm),  # which the layer checks
         **options,
     )
 

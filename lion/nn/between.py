@@ -10,6 +10,13 @@ from torch import Tensor
 from lion.nn.decay import heads_axis
 from lion.nn.walks import token_before
 from lion.ops.attention import attention
+from lion.ops.checks import BackendName, Direction, Form
+
+WAYS: dict[Direction, tuple[Direction, ...]] = {
+    "both": ("forward", "backward"),
+    "forward": ("forward",),
+    "backward": ("backward",),
+}
 
 
 def attention_between(
@@ -19,12 +26,12 @@ def attention_between(
     log_decay: Tensor | None,
     *,
     self_weight: Tensor | float | None = None,
-    direction: str = "both",
+    direction: Direction = "both",
     mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     orders: Tensor | None = None,
-    form: str = "auto",
-    backend: str = "auto",
+    form: Form = "auto",
+    backend: BackendName = "auto",
     chunk_size: int | None = None,
 ) -> Tensor:
     """Unnormalised. Arguments as those of `lion.attention`."""
@@ -38,7 +45,7 @@ def attention_between(
     total = len(paths) * own
     costs = (None,) if log_decay is None else log_decay.split(q.shape[2], heads_axis(log_decay))
     for n, path in enumerate(paths):
-        for way in ("forward", "backward") if direction == "both" else (direction,):
+        for way in WAYS[direction]:
             before, exists = token_before(path, way == "backward", mask, cu_seqlens, B)
             index = before[..., None, None]
             late = [x.gather(1, index.expand(-1, -1, *x.shape[2:])) for x in (k, v)]

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from lion.nn.variants import VARIANTS, Variant
 from lion.nn.walks import charge_for_leaving
 from lion.ops.attention import attention
 from lion.ops.call import accumulation_dtype
-from lion.ops.checks import DIRECTIONS, NORMS, one_of
+from lion.ops.checks import DIRECTIONS, NORMS, BackendName, Direction, Form, Norm, check_dense, one_of
 from lion.ops.cpu import projected
 from lion.ops.kernels import FORMS
 from lion.ops.streaming import State, attention_step
@@ -64,14 +64,14 @@ class LionAttention(nn.Module):
         *,
         features: str | None = None,
         decay: str | None = None,
-        norm: str | None = None,
+        norm: Norm | None = None,
         double_diagonal: bool = False,
-        direction: str = "both",
+        direction: Direction = "both",
         orders: Sequence[str] | Tensor | None = None,
         grid: tuple[int, int] | None = None,
         bias: bool = True,
-        form: str = "auto",
-        backend: str = "auto",
+        form: Form = "auto",
+        backend: BackendName = "auto",
         chunk_size: int | None = None,
     ):
         super().__init__()
@@ -133,6 +133,7 @@ class LionAttention(nn.Module):
         grid: tuple[int, int] | None = None,
     ) -> Tensor:
         """x [B, T, dim]; mask [B, T], True for real tokens; cu_seqlens of packed sequences, with B = 1."""
+        check_dense("x", x)
         orders = self._orders_for(x, grid)
         columns = self.in_proj(x)
         if self._at_once and projected.available(columns, self.form, self.backend):
@@ -233,7 +234,9 @@ class LionAttention(nn.Module):
             )
         return self._finish(out[:, None], y.gate, y.values)[:, 0], state
 
-    def set_form(self, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> "LionAttention":
+    def set_form(
+        self, form: Form, *, backend: BackendName | None = None, chunk_size: int | None = None
+    ) -> "LionAttention":
         one_of("form", form, ("auto", *FORMS))
         self.form, self.chunk_size = form, chunk_size
         self.backend = backend or self.backend
@@ -338,7 +341,9 @@ class LionAttention(nn.Module):
             v *= forgets.expand(-1, self.value_channels).reshape(-1, 1)
 
 
-def set_form(model: nn.Module, form: str, *, backend: str | None = None, chunk_size: int | None = None) -> nn.Module:
+def set_form(
+    model: nn.Module, form: Form, *, backend: BackendName | None = None, chunk_size: int | None = None
+) -> nn.Module:
     """How every LionAttention of a model computes, and whatever else has a `set_form`. Its outputs stay the same."""
     setters = [getattr(module, "set_form", None) for module in model.modules()]
     if not any(setters):
@@ -348,9 +353,9 @@ def set_form(model: nn.Module, form: str, *, backend: str | None = None, chunk_s
     return model
 
 
-def directions(direction: str, depth: int) -> list[str]:
+def directions(direction: str, depth: int) -> list[Direction]:
     """The direction of each layer of a model; "alternating" goes forward and backward in turn."""
     if direction == "alternating":
         return ["backward" if layer % 2 else "forward" for layer in range(depth)]
     one_of("direction", direction, (*DIRECTIONS, "alternating"))
-    return [direction] * depth
+    return [cast(Direction, direction)] * depth

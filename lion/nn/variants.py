@@ -7,6 +7,8 @@ token shifts around it are a block's business (docs/variants.md).
 
 from dataclasses import dataclass
 
+from lion.ops.checks import Norm
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -14,7 +16,7 @@ class Variant:
     paper: str  # where it stands in the paper
     features: str = "silu"  # of q and k: a key of feature_maps.FEATURE_MAPS
     decay: str = "none"  # and gates: a key of decay.DECAYS
-    norm: str = "none"  # of lion.attention
+    norm: Norm = "none"  # of lion.attention
     keys: str = "own"  # "own"; "shared" by all heads, as the queries; "complement", 1 - decay
     value_channels: int | None = None  # of a head; None: dim / heads
     key_channels: int | None = None  # of a head; None: dim / heads

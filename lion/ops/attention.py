@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lion.ops.call import Call
-from lion.ops.checks import check, check_values
+from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, check, check_values
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
 from lion.ops.plain import transformed
 
@@ -23,13 +23,13 @@ def attention(
     log_gain: Tensor | None = None,
     beta: Tensor | None = None,
     self_weight: Tensor | float | None = None,
-    norm: str = "sum",
-    direction: str = "both",
+    norm: Norm = "sum",
+    direction: Direction = "both",
     mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     orders: Tensor | None = None,
-    form: str = "auto",
-    backend: str = "auto",
+    form: Form = "auto",
+    backend: BackendName = "auto",
     chunk_size: int | None = None,
 ) -> Tensor:
     """Bidirectional linear attention, in linear time, the same in every form.
@@ -68,6 +68,7 @@ def attention(
     Returns:
         [B, T, H, V] in the dtype of v. Sums and exponents are kept in float32 at least.
     """
+    self_weight, chunk_size = as_number(self_weight), as_number(chunk_size)
     casts = _autocasts(q)
     if casts:
         q, k, v = _as_autocast(q, k, v)
@@ -93,16 +94,17 @@ def explain(
     log_gain: Tensor | None = None,
     beta: Tensor | None = None,
     self_weight: Tensor | float | None = None,
-    norm: str = "sum",
-    direction: str = "both",
+    norm: Norm = "sum",
+    direction: Direction = "both",
     mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     orders: Tensor | None = None,
-    form: str = "auto",
-    backend: str = "auto",
+    form: Form = "auto",
+    backend: BackendName = "auto",
     chunk_size: int | None = None,
 ) -> Choice:
     """Which kernel `lion.attention` would run for the same arguments, and why. Runs nothing."""
+    self_weight, chunk_size = as_number(self_weight), as_number(chunk_size)
     if _autocasts(q):
         q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)

@@ -4,6 +4,7 @@ import difflib
 import itertools
 import sys
 from collections.abc import Collection, Iterable
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -12,10 +13,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from lion.ops.plain import transformed
 
-NORMS = ("sum", "max", "none", "unmasked")
-DIRECTIONS = ("both", "forward", "backward")
+Norm = Literal["sum", "max", "none", "unmasked"]
+Direction = Literal["both", "forward", "backward"]
+Form = Literal["auto", "full", "rnn", "chunk", "scan"]
+BackendName = Literal["auto", "cpu", "torch"]
+NORMS: tuple[Norm, ...] = get_args(Norm)
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 LARGEST = sys.float_info.max
+LONGEST_CHUNK = 2**31 - 1
 PER_TOKEN = {1: "[H]", 2: "[H, D]", 3: "[B, T, H]", 4: "[B, T, H, D]"}
 
 
@@ -40,8 +46,25 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
         _check_cu_seqlens(cu_seqlens, q)
     if orders is not None:
         _check_orders(orders, cu_seqlens, q)
-    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ValueError(f"chunk_size is {chunk_size!r}; expected a whole number of tokens, at least 1, or None.")
+    if chunk_size is not None and (not isinstance(chunk_size, int) or not 1 <= chunk_size <= LONGEST_CHUNK):
+        raise ValueError(
+            f"chunk_size is {chunk_size!r}; expected a whole number of tokens from 1 to {LONGEST_CHUNK}, or None."
+        )
+
+
+def as_number(x: Any) -> Any:
+    """numpy's numbers as Python's; all else as it is."""
+    return x.item() if isinstance(x, np.number) else x
+
+
+def check_dense(name: str, x: Tensor) -> None:
+    if x.is_nested:
+        raise TypeError(
+            f"{name} is a nested tensor; expected a dense one: {name}.to_padded_tensor(0.0) with a mask, or sequences "
+            "packed into one row with cu_seqlens."
+        )
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} is a sparse tensor ({_name(x.layout)}); expected a dense one: {name}.to_dense().")
 
 
 def check_values(log_decay: Tensor | None, log_gain: Tensor | None, beta: Tensor | None, mask: Tensor | None) -> None:
@@ -80,12 +103,15 @@ def _check_qkv(q, k, v):
     tensors = isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)
     if tensors and q.dtype == k.dtype == v.dtype and q.device == k.device == v.device and q.dtype in DTYPES:
         shape = q.shape
-        if len(shape) == 4 and shape == k.shape and shape[:3] == v.shape[:3] and len(v.shape) == 4 and shape[3] > 0:
+        dense = all(x.layout == torch.strided and not x.is_nested for x in (q, k, v))
+        fits = dense and len(shape) == 4 and shape == k.shape and shape[:3] == v.shape[:3] and len(v.shape) == 4
+        if fits and shape[3] > 0:
             return  # the usual case, at a glance
     for name, x in (("q", q), ("k", k), ("v", v)):
         last = "V" if name == "v" else "D"
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}; expected a tensor [B, T, H, {last}].")
+        check_dense(name, x)
         if x.dim() != 4:
             remedy = f": for a single head, {name}.unsqueeze(2)" if x.dim() == 3 else ""
             raise ValueError(f"{name} has shape {tuple(x.shape)}; expected 4 dimensions [B, T, H, {last}]{remedy}.")
@@ -229,6 +255,7 @@ KINDS = {
 def _tensor(name: str, x: object, q: Tensor, kind: str, *, remedy: str) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}; expected {kind} tensor.")
+    check_dense(name, x)
     if not KINDS[kind](x.dtype):
         raise TypeError(f"{name} has dtype {_name(x.dtype)}; expected {kind.split(' ', 1)[1]}: {remedy}.")
     _device(name, x, q)
@@ -249,5 +276,5 @@ def _shape(name: str, x: Tensor, want: Iterable[int], letters: str) -> None:
     raise ValueError(f"{name} has shape {got}; expected {want} = {letters}{remedy}.")
 
 
-def _name(dtype: torch.dtype) -> str:
+def _name(dtype: torch.dtype | torch.layout) -> str:
     return str(dtype).removeprefix("torch.")

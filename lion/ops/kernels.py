@@ -8,13 +8,13 @@ from torch import Tensor
 
 from lion.ops import torch_delta, torch_forms, torch_scan
 from lion.ops.call import Call
-from lion.ops.checks import one_of
+from lion.ops.checks import Form, one_of
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
 from lion.ops.lowering import lowered
 from lion.ops.plain import plain
 
-FORMS = {
+FORMS: dict[Form, str] = {
     "full": "the T x T matrix at once",
     "rnn": "two recurrences, token by token",
     "chunk": "rows of blocks of the matrix, one after the other",

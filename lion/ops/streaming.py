@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lion.ops.call import accumulation_dtype
+from lion.ops.checks import Norm
 
 # Plain tensors by name, so that any format can save them.
 State = dict[str, Tensor]
@@ -23,7 +24,7 @@ def attention_step(
     log_gain: Tensor | None = None,
     beta: Tensor | None = None,
     self_weight: Tensor | float | None = None,
-    norm: str = "sum",
+    norm: Norm = "sum",
     decay_between: bool = False,
     state: State | None = None,
 ) -> tuple[Tensor, State]:

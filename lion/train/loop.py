@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lion import files
+from lion import amx, files
 from lion.data.sequences import processors
 from lion.models.saving import save_model
 from lion.train.allocation import keep_memory
@@ -58,6 +58,8 @@ class Trainer:
         )
         if self.accelerator.device.type == "cpu":
             keep_memory()
+        if run.precision == "bfloat16" and self.accelerator.device.type == "cpu":
+            amx.refuse()
         self.folder = folder
         if (folder / CONFIG).exists() and not resume:
             raise ValueError(f"{folder} has a run already: --resume continues it, --out names another folder.")

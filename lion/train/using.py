@@ -13,6 +13,7 @@ from lion.data.tokenizers import tokenizer_of_model
 from lion.files import DamagedFile, read_json
 from lion.models.saving import load_model
 from lion.nn.layers import set_form
+from lion.ops.checks import Form
 from lion.progress import progress
 from lion.train.config import Run
 from lion.train.loop import CONFIG
@@ -44,7 +45,7 @@ def load_run(folder: Path) -> Trained:
     return Trained(run, model, content["to_predict"])
 
 
-def evaluate(folder: Path, *, form: str = "auto", batch: int | None = None, test: str = "") -> dict[str, float]:
+def evaluate(folder: Path, *, form: Form = "auto", batch: int | None = None, test: str = "") -> dict[str, float]:
     """The held-out metrics of a run, computed in some form, so many examples at once (as in training). What has labels
     may be tested on something else: a task's `test`."""
     run, model, _ = load_run(folder)
@@ -74,7 +75,7 @@ class Guess(NamedTuple):
     probability: float
 
 
-def predict(folder: Path, inputs: Sequence[str], *, form: str = "auto", best: int = 3) -> list[list[Guess]]:
+def predict(folder: Path, inputs: Sequence[str], *, form: Form = "auto", best: int = 3) -> list[list[Guess]]:
     """The most likely classes of each image (a path) or text, the likeliest first; of a model that learned from hidden
     words, what [MASK] hides."""
     run, model, known = load_run(folder)

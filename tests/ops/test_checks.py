@@ -1,10 +1,13 @@
 """Every refusal, text included: what was got, what was wanted, the remedy."""
 
+from typing import get_args
+
+import numpy as np
 import pytest
 import torch
 
 import lion
-from lion.ops import kernels
+from lion.ops import checks, kernels
 
 B, T, H, D, V = 2, 6, 3, 4, 5
 
@@ -292,12 +295,38 @@ CASES = {
     "chunk_size 0": (
         {"chunk_size": 0},
         ValueError,
-        "chunk_size is 0; expected a whole number of tokens, at least 1, or None.",
+        "chunk_size is 0; expected a whole number of tokens from 1 to 2147483647, or None.",
     ),
     "chunk_size of a half": (
         {"chunk_size": 0.5},
         ValueError,
-        "chunk_size is 0.5; expected a whole number of tokens, at least 1, or None.",
+        "chunk_size is 0.5; expected a whole number of tokens from 1 to 2147483647, or None.",
+    ),
+    "chunk_size beyond all numbers": (
+        {"chunk_size": 2**70},
+        ValueError,
+        "chunk_size is 1180591620717411303424; expected a whole number of tokens from 1 to 2147483647, or None.",
+    ),
+    "a sparse q": (
+        {"q": rand(B, T, H, D).to_sparse()},
+        TypeError,
+        "q is a sparse tensor (sparse_coo); expected a dense one: q.to_dense().",
+    ),
+    "a sparse log_decay": (
+        {"log_decay": -rand(B, T, H).to_sparse()},
+        TypeError,
+        "log_decay is a sparse tensor (sparse_coo); expected a dense one: log_decay.to_dense().",
+    ),
+    "a sparse mask": (
+        {"mask": torch.ones(B, T, dtype=torch.bool).to_sparse()},
+        TypeError,
+        "mask is a sparse tensor (sparse_coo); expected a dense one: mask.to_dense().",
+    ),
+    "nested v": (
+        {"v": torch.nested.nested_tensor([rand(T, H, V), rand(T - 1, H, V)], layout=torch.jagged)},
+        TypeError,
+        "v is a nested tensor; expected a dense one: v.to_padded_tensor(0.0) with a mask, or sequences packed into one "
+        "row with cu_seqlens.",
     ),
     "chunk_size without chunks": (
         {"chunk_size": 8, "form": "full"},
@@ -326,6 +355,19 @@ def test_a_backend_that_cannot_run_says_why_and_what_would(monkeypatch):
     assert lion.explain(**inputs()).backend == "cpu"
 
 
+def test_types_name_what_there_is():
+    assert get_args(checks.Form) == ("auto", *kernels.FORMS)
+    assert get_args(checks.BackendName) == ("auto", *kernels.BACKENDS)
+
+
+@pytest.mark.parametrize(
+    "x", [rand(2, 5, 8).to_sparse(), torch.nested.nested_tensor([rand(4, 8), rand(5, 8)], layout=torch.jagged)]
+)
+def test_layers_refuse_what_is_not_dense(x):
+    with pytest.raises(TypeError, match=r"x is a (sparse|nested) tensor.*; expected a dense one"):
+        lion.LionAttention(8, 2)(x)
+
+
 def test_a_missing_kernel_lists_what_works(monkeypatch):
     empty = kernels.Backend("a backend without kernels", lambda device, dtype: None)
     monkeypatch.setitem(kernels.BACKENDS, "empty", empty)
@@ -344,6 +386,12 @@ def test_what_is_fine():
     lion.attention(**ONE, cu_seqlens=torch.tensor([0, 3, 3, 6], dtype=torch.int32))
     lion.attention(**inputs(orders=torch.arange(T, dtype=torch.int32)))
     lion.attention(**inputs(self_weight=2))
+    same = inputs()
+    for number in (np.float32(2), np.float64(2), np.int64(2)):
+        assert torch.equal(lion.attention(**same, self_weight=number), lion.attention(**same, self_weight=2.0))
+    for number in (np.int64(3), np.int32(3)):
+        assert torch.equal(lion.attention(**same, chunk_size=number), lion.attention(**same, chunk_size=3))
+        assert lion.explain(**same, chunk_size=number).form == "scan"
     mask = torch.ones(B, T).bool()
     mask[1, 2] = mask[0, 3] = False  # where the bad values are
     for bad in (NAN, POSITIVE):

@@ -115,7 +115,17 @@ def test_few_values_to_a_head(decay, norm, orders):
 @pytest.mark.parametrize(("kind", "V"), [*((kind, 16) for kind in DECAYS), ("diagonal", 1)])
 def test_float32_is_as_exact_as_plain_torch(T, strength, kind, V):
     """At most twice the error of the torch scan, outputs and gradients; float64 is the judge."""
-    H = 32 if kind == "fixed" else 8  # a decay per head: of few, the error would be chance
+    # Of few decays, the gradients' errors are chance: they differ by a factor of ten from draw to draw.
+    count = {"fixed": 3, "fixed diagonal": 12}.get(kind, 1) if strength == 1 else 1
+    draws = [errors_of_one_draw(T, strength, kind, V) for _ in range(count)]
+    for name in draws[0]:
+        error, allowed = (sum(x[name][backend] for x in draws) / len(draws) for backend in ("cpu", "torch"))
+        assert error <= 2 * allowed + 1e-7, (name, error, allowed)
+
+
+def errors_of_one_draw(T, strength, kind, V):
+    """Root mean squares, relative, by name and backend."""
+    H = 32 if kind == "fixed" else 8
     shape = {"fixed": (H,), "fixed diagonal": (H, 16), "per token": (1, T, H), "diagonal": (1, T, H, 16)}
     q, k = (torch.rand(1, T, H, 16) for _ in range(2))
     inputs = {"q": q, "k": k, "v": torch.randn(1, T, H, V)}
@@ -125,11 +135,11 @@ def test_float32_is_as_exact_as_plain_torch(T, strength, kind, V):
     runs = {
         name: output_and_gradients(lion.attention, dict(inputs), backend=name, form="scan") for name in ("cpu", "torch")
     }
-    for name, x in exact.items():
-        error, allowed = (
-            (runs[backend][name] - x).square().mean().sqrt() / x.square().mean().sqrt() for backend in runs
-        )
-        assert error <= 2 * allowed + 1e-7, (name, error.item(), allowed.item())
+
+    def error(got, want):
+        return ((got - want).square().mean().sqrt() / want.square().mean().sqrt()).item()
+
+    return {name: {backend: error(run[name], x) for backend, run in runs.items()} for name, x in exact.items()}
 
 
 def test_bfloat16_is_computed_in_float32():
