@@ -8,7 +8,11 @@ import pytest
 
 from lion import amx
 
-KILLED = "import os, signal; os.environ.get('ONEDNN_MAX_CPU_ISA') == 'AVX512_CORE_BF16' or os.kill(os.getpid(), signal.SIGILL)"
+KILLED = """
+import os, signal
+if os.environ.get("ONEDNN_MAX_CPU_ISA") != "AVX512_CORE_BF16":
+    os.kill(os.getpid(), signal.SIGILL)
+"""
 # Python runs a file of this name before all else.
 SITE = f"""
 import lion.amx
@@ -32,9 +36,7 @@ def trapping(monkeypatch):
 def test_it_is_found_and_avoided(trapping):
     assert amx.traps()
     assert amx.state().startswith("not usable: this processor advertises AMX and traps on it")
-    with pytest.raises(
-        ValueError, match="Set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts, or use float32"
-    ):
+    with pytest.raises(ValueError, match="Set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts, or use"):
         amx.refuse()
     assert amx.avoid()
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"

@@ -1,4 +1,4 @@
-"""Uses that a type checker is to refuse. mypy reads this: a mistake that it does not see is an unused "type: ignore"."""
+"""Uses that a type checker is to refuse. mypy reads this: a mistake that it overlooks is an unused "type: ignore"."""
 
 import torch
 
