@@ -5,7 +5,11 @@ import logging
 import sys
 from typing import Any
 
+import torch
+
 log = logging.getLogger("lion")
+
+declared: list[torch.library.Library] = []  # operators live as long as the library that declares them
 
 
 def need(module: str, package: str, extra: str) -> Any:
@@ -27,3 +31,41 @@ def need_transformers() -> None:
             log.info("torchvision does not load, and is left out: %s", problem)
             sys.modules["torchvision"] = None  # type: ignore[assignment]
     need("transformers", "transformers", "hf")
+
+
+def need_timm(module: str = "timm") -> Any:
+    """A module of timm. timm imports torchvision, and of that it needs the Python code alone: a torchvision that was
+    built for another torch serves as well, once torch has heard the names of its operators."""
+    if sys.modules.get("torchvision", ...) is None:  # left out by need_transformers
+        del sys.modules["torchvision"]
+    try:
+        importlib.import_module("torchvision")
+    except ImportError:
+        pass  # for timm to say
+    except RuntimeError as problem:
+        log.info("torchvision runs without its compiled operators: %s", problem)
+        _declare_torchvision_operators()
+    try:
+        return need(module, "timm", "timm")
+    except RuntimeError as problem:
+        raise ImportError(
+            f"timm does not load ({problem}); expected a torchvision built for torch {torch.__version__}: "
+            f"{torchvision_remedy()}"
+        ) from problem
+
+
+def torchvision_remedy() -> str:
+    """The command that installs the torchvision of this torch: of the same version, from the same index."""
+    version, _, build = torch.__version__.partition("+")  # 2.13.0+cpu
+    index = f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
+    return f"pip install --force-reinstall torch=={version} torchvision{index}"
+
+
+def _declare_torchvision_operators() -> None:
+    """nms and qnms, as torchvision declares them in C++: its Python code describes them to torch's compilers as it is
+    imported. Calling one is refused by torchvision itself."""
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    declared.append(library)

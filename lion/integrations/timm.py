@@ -4,9 +4,10 @@ Importing this registers `lion.models.registry.MODELS`: `timm.create_model("lion
 `convert` changes the attention of a model that is there already, and keeps its weights.
 
 timm imports torchvision. Where that fails with "operator torchvision::nms does not exist", it was built for another
-torch than the one installed.
+torch than the one installed; timm can be used all the same once this module has been imported.
 """
 
+import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -14,9 +15,19 @@ from functools import partial
 from typing import Any
 
 import torch
-from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from timm.layers import resample_abs_pos_embed
-from timm.models import (
+from torch import Tensor, nn
+
+from lion.models.registry import MODELS, create_model
+from lion.models.vision import KEPT, VisionConfig, VisionModel
+from lion.nn.layers import LionAttention, directions
+from lion.ops.checks import one_of
+from lion.optional import need_timm
+
+need_timm()
+
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD  # noqa: E402
+from timm.layers import resample_abs_pos_embed  # noqa: E402
+from timm.models import (  # noqa: E402
     build_model_with_cfg,
     generate_default_cfgs,
     is_model,
@@ -24,13 +35,7 @@ from timm.models import (
     register_model,
     resolve_pretrained_cfg,
 )
-from timm.models.vision_transformer import Attention, VisionTransformer
-from torch import Tensor, nn
-
-from lion.models.registry import MODELS, create_model
-from lion.models.vision import KEPT, VisionConfig, VisionModel
-from lion.nn.layers import LionAttention, directions
-from lion.ops.checks import one_of
+from timm.models.vision_transformer import Attention, VisionTransformer  # noqa: E402
 
 __all__ = ["convert"]  # timm adds the models
 
@@ -88,16 +93,20 @@ def _entrypoint(name: str) -> Callable[..., nn.Module]:
     return make
 
 
-def _make(name: str, **options: Any) -> nn.Module:
+def _make(name: str, *, device: Any = None, dtype: torch.dtype | None = None, **options: Any) -> nn.Module:
     changes = {}
     for option, value in options.items():
-        one_of("argument", option, FIELDS)
+        try:
+            one_of("argument", option, FIELDS)
+        except ValueError as unknown:
+            raise TypeError(str(unknown)) from None  # as Python's own, which timm's callers expect
         if option == "img_size" and isinstance(value, int):
             value = (value, value)
         elif option in VALUES:
             value = VALUES[option].get(value, value)
         changes[FIELDS[option]] = tuple(value) if isinstance(value, list) else value
-    return create_model(name, **changes)
+    with contextlib.nullcontext() if device is None else torch.device(device):
+        return create_model(name, **changes).to(dtype=dtype)
 
 
 def _check_weights(name: str, cfg: Any, overlay: dict[str, Any] | None) -> None:
