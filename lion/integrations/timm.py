@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from lion.models.registry import MODELS, create_model
-from lion.models.vision import KEPT, VisionConfig, VisionModel
+from lion.models.scripting import Scriptable
+from lion.models.vision import KEPT, DropPath, PatchEmbed, VisionConfig, VisionModel
 from lion.nn.layers import LionAttention, directions
 from lion.ops.checks import one_of
 from lion.optional import need_timm
@@ -33,6 +34,7 @@ from timm.models import (  # noqa: E402
     is_model,
     model_entrypoint,
     register_model,
+    register_notrace_module,
     resolve_pretrained_cfg,
 )
 from timm.models.vision_transformer import Attention, VisionTransformer  # noqa: E402
@@ -136,6 +138,13 @@ def _register(name: str) -> None:
 
 for _name in MODELS:
     _register(_name)
+for _module in (
+    PatchEmbed,
+    DropPath,
+    LionAttention,
+    Scriptable,
+):  # they ask for sizes: single nodes of torch.fx's graphs
+    register_notrace_module(_module)
 
 
 def convert(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 from lion.models.baselines import Hydra, Vim
+from lion.models.scripting import Scriptable
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
 MIXERS: dict[str, Callable[[int, str], nn.Module]] = {"hydra": Hydra, "vim": Vim}
 
 
+class Attention(Scriptable, LionAttention):
+    """LionAttention, for models that TorchScript compiles."""
+
+
 def make_mixer(config: "VisionConfig", direction: str) -> nn.Module:
     one_of("mixer", config.mixer, (*VARIANTS, *MIXERS))
     if config.mixer in MIXERS:
         return MIXERS[config.mixer](config.dim, direction)
-    return make_layer(config, double_diagonal=config.double_diagonal, direction=direction, orders=config.orders or None)
+    options = {"double_diagonal": config.double_diagonal, "direction": direction, "orders": config.orders or None}
+    return make_layer(config, Attention, **options)
 
 
 class WithMixer(Protocol):
@@ -41,8 +47,8 @@ class WithMixer(Protocol):
     def norm(self) -> str | None: ...
 
 
-def make_layer(config: WithMixer, **options: Any) -> LionAttention:
-    return LionAttention(
+def make_layer(config: WithMixer, layer: type[LionAttention] = LionAttention, **options: Any) -> LionAttention:
+    return layer(
         config.dim,
         config.heads,
         config.mixer,
