@@ -1,5 +1,6 @@
 """What mixes the tokens of a block: the variants of lion.nn, and baselines that are built differently."""
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +21,10 @@ MIXERS: dict[str, Callable[[int, str], nn.Module]] = {"hydra": Hydra, "vim": Vim
 
 class Attention(Scriptable, LionAttention):
     """LionAttention, for models that TorchScript compiles."""
+
+    def to_export(self) -> nn.Module:
+        # A graph for all lengths has no loop over the chunks of a delta rule.
+        return copy.copy(self).set_form("full") if self.variant.delta else self
 
 
 def make_mixer(config: "VisionConfig", direction: str) -> nn.Module:

@@ -21,12 +21,17 @@ _graphs: dict[str, tuple[fx.Graph, dict[str, Tensor]]] = {}  # and their constan
 class Scriptable(nn.Module):
     """A mixer, forward(x, grid), in whose place torch.jit.script compiles a graph with the same parameters."""
 
+    def to_export(self) -> nn.Module:
+        """What to make the graph of: itself, or a twin that computes the same."""
+        return self
+
     def __prepare_scriptable__(self) -> nn.Module:
-        key = likeness(self)
+        mixer = self.to_export()
+        key = likeness(mixer)
         if key not in _graphs:
             if len(_graphs) == KEPT:
                 _graphs.clear()
-            _graphs[key] = _graph_of(self)
+            _graphs[key] = _graph_of(mixer)
         graph, constants = _graphs[key]
         tensors = {**constants, **dict(self.named_parameters()), **dict(self.named_buffers())}
         module = fx.GraphModule(tensors, copy.copy(graph)).train(self.training)
