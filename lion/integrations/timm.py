@@ -221,6 +221,12 @@ class BlockAttention(LionAttention):
         grid = None if self.patches is None else self.patches.of(x)
         return self.proj_drop(super().forward(x, grid=grid))
 
+    def __prepare_scriptable__(self) -> nn.Module:
+        raise TypeError(
+            "the model is a converted VisionTransformer of timm's; torch.jit.script expected one of lion's own, as "
+            "timm.create_model('lion_s_tiny_patch16_224'). torch.export.export takes both."
+        )
+
     @torch.no_grad()
     def take_over(self, attention: Attention, patches: "PatchGrid | None") -> None:
         """Weights, and all else there is to keep."""

@@ -54,7 +54,7 @@ def likeness(module: nn.Module) -> str:
         options = {key: value for key, value in vars(part).items() if not key.startswith("_")}
         tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
         shapes = [(key, tuple(x.shape), x.dtype, x.device) for key, x in tensors]
-        parts.append((name, type(part), part.training, options, shapes))
+        parts.append((name, type(part), options, shapes))
     return repr(parts)
 
 

@@ -93,3 +93,13 @@ def test_torchscript_of_a_model_and_of_its_graph(name):
     torch.testing.assert_close(torch.jit.script(model)(x), model(x))
     graph = timm.layers.create_feature_extractor(model, ["norm"])
     torch.testing.assert_close(torch.jit.script(graph)(x)["norm"], model.forward_features(x))
+
+
+def test_a_converted_vit_is_exported_not_scripted():
+    vit, x = timm.create_model("vit_tiny_patch16_224", **SMALL), torch.randn(2, 3, 64, 64)
+    lion_timm.convert(vit.eval(), "lion_lit")
+    with pytest.raises(
+        TypeError, match=r"is a converted VisionTransformer of timm's; torch\.jit\.script expected one of"
+    ):
+        torch.jit.script(vit)
+    torch.testing.assert_close(torch.export.export(vit, (x,)).module()(x), vit(x))
