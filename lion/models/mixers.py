@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MIXERS: dict[str, Callable[[int, str], nn.Module]] = {"hydra": Hydra, "vim": Vim}
 
 
-class Attention(Scriptable, LionAttention):
+class ImageAttention(Scriptable, LionAttention):
     """LionAttention, for models that TorchScript compiles."""
 
     def to_export(self) -> nn.Module:
@@ -32,7 +32,7 @@ def make_mixer(config: "VisionConfig", direction: str) -> nn.Module:
     if config.mixer in MIXERS:
         return MIXERS[config.mixer](config.dim, direction)
     options = {"double_diagonal": config.double_diagonal, "direction": direction, "orders": config.orders or None}
-    return make_layer(config, Attention, **options)
+    return make_layer(config, ImageAttention, **options)
 
 
 class WithMixer(Protocol):
