@@ -1,4 +1,4 @@
-"""Image models leave Python: torch.export and TorchScript, for any number of images of any size."""
+"""Image models leave Python: torch.compile, torch.export and TorchScript, for any number of images of any size."""
 
 import io
 
@@ -26,6 +26,13 @@ def assert_same(got, model):
         torch.testing.assert_close(got(x), model(x), rtol=1e-9, atol=1e-10, msg=lambda m, at=shape: f"{at}: {m}")
 
 
+@pytest.mark.parametrize("kind", ["softmax", "lion_s_2scan"])
+def test_compile_for_images_of_any_size(kind):
+    """As one graph: positions and paths are made inside."""
+    model = small(kind)
+    assert_same(torch.compile(model, backend="eager", fullgraph=True, dynamic=True), model)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_export_for_images_of_any_size(kind):
     model, patch = small(kind), SMALL["patch_size"]
@@ -39,7 +46,9 @@ def test_export_for_images_of_any_size(kind):
     assert_same(program.module(), model)
 
 
-@pytest.mark.parametrize("kind", ["lion_lit", "lion_d", "lion_s_2scan", "deltanet", "softmax", "deit_distilled", "vim"])
+@pytest.mark.parametrize(
+    "kind", ["lion_lit", "lion_d", "lion_s_2scan", "deltanet", "softmax", "deit_distilled", "hydra"]
+)
 def test_script(kind):
     """Saved and loaded, too; and the model that it was made of is what it was."""
     model = small(kind, depth=2)
