@@ -14,9 +14,8 @@ from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
 from lion.ops.cpu import library
 from lion.ops.kernels import BACKENDS, DECAYS, FORMS, KERNELS, why_not_compiled
+from lion.packages import packages
 from lion.text import table
-
-EXTRAS = {"matplotlib": "cli", "tqdm": "cli"}
 
 
 def devices() -> dict[str, str | None]:
@@ -38,7 +37,8 @@ def doctor() -> str:
         ("lion", __version__),
         ("python", platform.python_version()),
         ("torch", torch.__version__),
-        *((name, _version(name, extra)) for name, extra in {"numpy": "", "safetensors": "", **EXTRAS}.items()),
+        *((name, importlib.metadata.version(name)) for name in ("numpy", "safetensors")),
+        *packages(),
     ]
     capability = torch.backends.cpu.get_cpu_capability()
     cpu = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used by torch, {capability}"
@@ -110,10 +110,3 @@ LISTS: dict[str, Callable[[], str]] = {
 
 def listing(what: str | None) -> str:
     return "\n\n".join(LISTS[name]() for name in ([what] if what else LISTS))
-
-
-def _version(package: str, extra: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return f"not installed: pip install 'lion-attention[{extra}]'" if extra else "not installed"

@@ -83,7 +83,7 @@ def contenders(models: Sequence[str], forms: Sequence[str], training: bool) -> l
     found = []
     for model in dict.fromkeys(models):
         has = [form for form in dict.fromkeys(forms) if has_form(model, form)]
-        found += [Contender(model, form) for form in (has if has and not training else ["auto"])]
+        found += [Contender(model, cast(Form, form)) for form in (has if has and not training else ["auto"])]
         if model == SOFTMAX:
             found.append(Contender(SOFTMAX, materialised=True))
     return found

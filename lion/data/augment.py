@@ -1,7 +1,6 @@
 """Random changes to training images, each a pure function of (seed, epoch, index), and mixtures of a batch's images."""
 
 import contextlib
-import importlib
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lion.ops.checks import one_of
+from lion.optional import need_timm
 
 PADDINGS = ("zero", "reflect")
 AREA, ASPECT = (0.02, 1 / 3), (0.3, 1 / 0.3)  # of what is erased: share of the image, height / width
@@ -140,13 +140,7 @@ def timm_transform(
     augment: Augment, size: int, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Callable[[Any], Tensor]:
     """timm's augmentation of one pillow image, as DeiT uses it: to a normalised tensor [3, size, size]."""
-    try:
-        create_transform = importlib.import_module("timm.data").create_transform
-    except (ImportError, RuntimeError) as problem:  # the latter from a torchvision made for another torch
-        raise ImportError(
-            f"timm is needed for timm={augment.timm!r}, and does not import ({problem}): "
-            "pip install timm, with the torchvision of your torch."
-        ) from problem
+    create_transform = need_timm("timm.data").create_transform
     try:
         return create_transform(
             size,

@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 
 from lion.data import FETCHED, MNIST_ZIP, File, collections_of, lion_data_folder, reading, stratified
 from lion.data.augment import Augment, draws, scatter, seeded, timm_transform
+from lion.data.decoding import decode
 from lion.ops.checks import one_of
 from lion.optional import need
 
@@ -127,14 +128,14 @@ class FolderSet(ImageSet):
 
     def _open(self, index: int) -> Any:
         path = self.root / os.fsdecode(self.files[index])
-        return _decode(str(path), path)
+        return decode(str(path), path)
 
 
 def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) -> Tensor:
     """The middle of an image, of this height and width, as values in 0..1 [channels, H, W]: not normalised yet."""
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}; expected 1, for grey, or 3.")
-    pixels = _middle(_decode(str(path), path, mode="L" if channels == 1 else "RGB"), *size)
+    pixels = _middle(decode(str(path), path, mode="L" if channels == 1 else "RGB"), *size)
     return torch.from_numpy(pixels).view(*size, channels).permute(2, 0, 1).float().div(255)
 
 
@@ -298,12 +299,6 @@ def _find(known: Known, split: str, place: Path) -> Arrays | None:
     return None
 
 
-def _decode(name: str, source: Any, mode: str = "RGB") -> Any:
-    pillow = need("PIL.Image", "pillow", "train")
-    with reading(name, "remove it or replace it"), pillow.open(source) as image:
-        return image.convert(mode)
-
-
 def _read_idx(files: list[File], split: str) -> Arrays:
     images, labels = map(_idx, files)
     return images[:, None], labels
@@ -345,7 +340,7 @@ def _read_png_rows(files: list[File], split: str) -> Arrays:
     """Pictures that have 32 x 32 pixels in every row, an image; and their labels in JSON."""
     rows = []
     for name, content in files[:-1]:
-        picture = np.asarray(_decode(name, io.BytesIO(content)))
+        picture = np.asarray(decode(name, io.BytesIO(content)))
         if picture.shape[1] != 32 * 32:
             raise ValueError(f"{name} is {picture.shape[1]} pixels wide; expected 1024, an image of 32 x 32 per row.")
         rows.append(picture.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))

@@ -4,9 +4,10 @@ Importing this registers `lion.models.registry.MODELS`: `timm.create_model("lion
 `convert` changes the attention of a model that is there already, and keeps its weights.
 
 timm imports torchvision. Where that fails with "operator torchvision::nms does not exist", it was built for another
-torch than the one installed.
+torch than the one installed; timm can be used all the same once this module has been imported.
 """
 
+import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -14,23 +15,29 @@ from functools import partial
 from typing import Any
 
 import torch
-from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from timm.layers import resample_abs_pos_embed
-from timm.models import (
+from torch import Tensor, nn
+
+from lion.models.registry import MODELS, create_model
+from lion.models.scripting import Scriptable
+from lion.models.vision import KEPT, DropPath, PatchEmbed, VisionConfig, VisionModel
+from lion.nn.layers import LionAttention, directions
+from lion.ops.checks import Norm, one_of
+from lion.optional import need_timm
+
+need_timm()
+
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD  # noqa: E402
+from timm.layers import resample_abs_pos_embed  # noqa: E402
+from timm.models import (  # noqa: E402
     build_model_with_cfg,
     generate_default_cfgs,
     is_model,
     model_entrypoint,
     register_model,
+    register_notrace_module,
     resolve_pretrained_cfg,
 )
-from timm.models.vision_transformer import Attention, VisionTransformer
-from torch import Tensor, nn
-
-from lion.models.registry import MODELS, create_model
-from lion.models.vision import KEPT, VisionConfig, VisionModel
-from lion.nn.layers import LionAttention, directions
-from lion.ops.checks import one_of
+from timm.models.vision_transformer import Attention, VisionTransformer  # noqa: E402
 
 __all__ = ["convert"]  # timm adds the models
 
@@ -88,16 +95,20 @@ def _entrypoint(name: str) -> Callable[..., nn.Module]:
     return make
 
 
-def _make(name: str, **options: Any) -> nn.Module:
+def _make(name: str, *, device: Any = None, dtype: torch.dtype | None = None, **options: Any) -> nn.Module:
     changes = {}
     for option, value in options.items():
-        one_of("argument", option, FIELDS)
+        try:
+            one_of("argument", option, FIELDS)
+        except ValueError as unknown:
+            raise TypeError(str(unknown)) from None  # as Python's own, which timm's callers expect
         if option == "img_size" and isinstance(value, int):
             value = (value, value)
         elif option in VALUES:
             value = VALUES[option].get(value, value)
         changes[FIELDS[option]] = tuple(value) if isinstance(value, list) else value
-    return create_model(name, **changes)
+    with contextlib.nullcontext() if device is None else torch.device(device):
+        return create_model(name, **changes).to(dtype=dtype)
 
 
 def _check_weights(name: str, cfg: Any, overlay: dict[str, Any] | None) -> None:
@@ -127,6 +138,13 @@ def _register(name: str) -> None:
 
 for _name in MODELS:
     _register(_name)
+for _module in (
+    PatchEmbed,
+    DropPath,
+    LionAttention,
+    Scriptable,
+):  # they ask for sizes: single nodes of torch.fx's graphs
+    register_notrace_module(_module)
 
 
 def convert(
@@ -136,7 +154,7 @@ def convert(
     orders: Sequence[str] = (),
     features: str | None = None,
     decay: str | None = None,
-    norm: str | None = None,
+    norm: Norm | None = None,
     direction: str = "both",
 ) -> VisionTransformer:
     """Put LionAttention in the place of every attention of a timm VisionTransformer, and return that same model.
@@ -202,6 +220,12 @@ class BlockAttention(LionAttention):
             )
         grid = None if self.patches is None else self.patches.of(x)
         return self.proj_drop(super().forward(x, grid=grid))
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        raise TypeError(
+            "the model is a converted VisionTransformer of timm's; torch.jit.script expected one of lion's own, as "
+            "timm.create_model('lion_s_tiny_patch16_224'). torch.export.export takes both."
+        )
 
     @torch.no_grad()
     def take_over(self, attention: Attention, patches: "PatchGrid | None") -> None:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lion.models.scripting import Scriptable
 from lion.nn.between import WAYS
 from lion.nn.decay import Gates, StateSpace
 from lion.nn.walks import charge_for_leaving
@@ -48,7 +49,7 @@ class Scanning(nn.Module):
         )
 
 
-class Hydra(Scanning):
+class Hydra(Scriptable, Scanning):
     """The quasiseparable mixer of Hwang et al. 2024 (Hydra), over [B, T, dim].
 
     With SS the state space of Mamba-2, one state for all of a head's channels,
@@ -95,7 +96,7 @@ class Hydra(Scanning):
         return f"{self.dim}, heads={self.heads}, direction={self.direction}, form={self.form}"
 
 
-class Vim(nn.Module):
+class Vim(Scriptable):
     """The bidirectional Mamba block of Zhu et al. 2024 (Vision Mamba), over [B, T, dim].
 
     A state space for each direction, with a convolution and projections of its own, and one gate for both.

@@ -93,7 +93,7 @@ def _projections(mixer: nn.Module) -> int:
 
 
 def _calls(mixer: nn.Module) -> list[Attention]:
-    found = [CALLS[type(module)](module) for module in mixer.modules() if type(module) in CALLS]
+    found = [of(module) for module in mixer.modules() for kind, of in CALLS.items() if isinstance(module, kind)]
     if not found:
         raise ValueError(f"the FLOPs of a {type(mixer).__name__} are not known; expected a row for it in CALLS.")
     return [call for calls in found for call in calls]

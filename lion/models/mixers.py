@@ -1,11 +1,13 @@
 """What mixes the tokens of a block: the variants of lion.nn, and baselines that are built differently."""
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from torch import nn
 
 from lion.models.baselines import Hydra, Vim
+from lion.models.scripting import Scriptable
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import Direction, Norm, one_of
@@ -17,11 +19,20 @@ if TYPE_CHECKING:
 MIXERS: dict[str, Callable[[int, Direction], nn.Module]] = {"hydra": Hydra, "vim": Vim}
 
 
+class ImageAttention(Scriptable, LionAttention):
+    """LionAttention, for models that TorchScript compiles."""
+
+    def to_export(self) -> nn.Module:
+        # The delta rule goes from chunk to chunk in a loop of the graph, which TorchScript does not know.
+        return copy.copy(self).set_form("full") if self.variant.delta else self
+
+
 def make_mixer(config: "VisionConfig", direction: Direction) -> nn.Module:
     one_of("mixer", config.mixer, (*VARIANTS, *MIXERS))
     if config.mixer in MIXERS:
         return MIXERS[config.mixer](config.dim, direction)
-    return make_layer(config, double_diagonal=config.double_diagonal, direction=direction, orders=config.orders or None)
+    options = {"double_diagonal": config.double_diagonal, "direction": direction, "orders": config.orders or None}
+    return make_layer(config, ImageAttention, **options)
 
 
 class WithMixer(Protocol):
@@ -41,8 +52,8 @@ class WithMixer(Protocol):
     def norm(self) -> str | None: ...
 
 
-def make_layer(config: WithMixer, **options: Any) -> LionAttention:
-    return LionAttention(
+def make_layer(config: WithMixer, layer: type[LionAttention] = LionAttention, **options: Any) -> LionAttention:
+    return layer(
         config.dim,
         config.heads,
         config.mixer,

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lion.models.mixers import make_mixer
+from lion.models.scripting import WithScriptable
 from lion.nn.layers import directions
+from lion.ops.checks import Direction
 
 POSITIONS = ("learned", "none")
 POOLS = ("token", "mean", "none")  # "none": every token is classified
@@ -60,13 +62,13 @@ class VisionConfig:
             raise ValueError("pool is 'mean'; expected 'token' with a distillation token: each token has a classifier.")
 
 
-class VisionModel(nn.Module):
+class VisionModel(WithScriptable):
     """[B, channels, height, width] -> [B, classes]"""
 
     def __init__(self, config: VisionConfig):
         super().__init__()
         self.config = config
-        self.num_classes = config.num_classes
+        self.num_classes, self.in_chans, self.pool = config.num_classes, config.in_channels, config.pool
         self.num_features = self.embed_dim = self.head_hidden_size = config.dim
         self.num_prefix_tokens = config.class_token + config.distillation_token
         self.grad_checkpointing = False
@@ -102,19 +104,23 @@ class VisionModel(nn.Module):
         """[B, tokens, dim], normalised; the class token first, if there is one."""
         x, grid = self._embed(x)
         for block in self.blocks:
-            x = self._run(block, x, grid)
+            if self.grad_checkpointing and not torch.jit.is_scripting():
+                x = checkpointed(block, x, grid)
+            else:
+                x = block(x, grid)
         return self.norm(x)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        if self.config.pool == "none":
+        if self.pool == "none":
             return x if pre_logits else self.head(x)
         if self.head_dist is not None:
             if pre_logits:
                 return (x[:, 0] + x[:, 1]) / 2
-            outputs = self.head(x[:, 0]), self.head_dist(x[:, 1])
-            both = self.distilled_training and self.training
-            return outputs if both else (outputs[0] + outputs[1]) / 2
-        pooled = x[:, 0] if self.config.pool == "token" else x[:, self.num_prefix_tokens :].mean(1)
+            own, distilled = self.head(x[:, 0]), self.head_dist(x[:, 1])
+            if self.distilled_training and self.training:
+                return own, distilled
+            return (own + distilled) / 2
+        pooled = x[:, 0] if self.pool == "token" else x[:, self.num_prefix_tokens :].mean(1)
         return pooled if pre_logits else self.head(pooled)
 
     def forward_intermediates(
@@ -134,7 +140,7 @@ class VisionModel(nn.Module):
         x, grid = self._embed(x)
         found = []
         for i, block in enumerate(self.blocks[: max(wanted) + 1] if stop_early else self.blocks):
-            x = self._run(block, x, grid)
+            x = checkpointed(block, x, grid) if self.grad_checkpointing else block(x, grid)
             if i in wanted:
                 found.append(self.norm(x) if norm else x)
         prefix = [y[:, : self.num_prefix_tokens] for y in found]
@@ -166,10 +172,11 @@ class VisionModel(nn.Module):
         if pool is None:
             raise ValueError(f"global_pool is {global_pool!r}; expected 'token', 'avg' or '', for none.")
         self.config = replace(self.config, num_classes=num_classes, pool=pool)
-        self.num_classes = num_classes
-        self.head = self._classifier(num_classes).to(self.patch_embed.proj.weight)
+        self.num_classes, self.pool = num_classes, pool
+        like = self.patch_embed.proj.weight
+        self.head = self._classifier(num_classes).to(like).train(self.training)
         if self.head_dist is not None:
-            self.head_dist = self._classifier(num_classes).to(self.patch_embed.proj.weight)
+            self.head_dist = self._classifier(num_classes).to(like).train(self.training)
 
     def set_input_size(self, img_size: int | tuple[int, int] | None = None, patch_size: int | None = None) -> None:
         """The size that learned positions belong to. (Images of another size can be classified without this.)"""
@@ -179,7 +186,8 @@ class VisionModel(nn.Module):
             return
         size = (img_size, img_size) if isinstance(img_size, int) else (img_size[0], img_size[1])
         if self.pos_embed is not None:  # while the grid that they are of is still known
-            self.pos_embed = nn.Parameter(self._positions(self.patch_embed.grid(*size)).detach().clone())
+            positions = self._positions(self.pos_embed, self.patch_embed.grid(*size)).detach().clone()
+            self.pos_embed = nn.Parameter(positions, requires_grad=self.pos_embed.requires_grad)
         self.config = replace(self.config, image_size=size)
         self.patch_embed.set_image_size(size)
 
@@ -202,33 +210,20 @@ class VisionModel(nn.Module):
 
     def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         x, grid = self.patch_embed(x)
-        prefix = [token.expand(len(x), -1, -1) for token in (self.cls_token, self.dist_token) if token is not None]
-        x = torch.cat([*prefix, x], 1) if prefix else x
+        tokens: list[Tensor] = []
+        if self.cls_token is not None:
+            tokens.append(self.cls_token.expand(x.shape[0], -1, -1))
+        if self.dist_token is not None:
+            tokens.append(self.dist_token.expand(x.shape[0], -1, -1))
+        tokens.append(x)
+        if len(tokens) > 1:
+            x = torch.cat(tokens, 1)
         if self.pos_embed is not None:
-            x = x + self._positions(grid)
+            x = x + self._positions(self.pos_embed, grid)
         return self.pos_drop(x), grid
 
-    def _positions(self, grid: tuple[int, int]) -> Tensor:
-        """[1, tokens, dim] for a grid of any size."""
-        assert self.pos_embed is not None
-        own = self._position_grid(self.pos_embed.shape[1] - self.num_prefix_tokens)
-        if own == grid:
-            return self.pos_embed
-        prefix, patches = self.pos_embed.tensor_split([self.num_prefix_tokens], 1)
-        maps = patches.transpose(1, 2).unflatten(2, own).float()
-        maps = F.interpolate(maps, size=grid, mode="bicubic", antialias=True, align_corners=False)
-        return torch.cat([prefix, maps.flatten(2).transpose(1, 2).to(prefix.dtype)], 1)
-
-    def _position_grid(self, patches: int) -> tuple[int, int]:
-        """Of the positions there are; those of a checkpoint of another size are taken for a square's."""
-        if math.prod(self.patch_embed.grid_size) == patches:
-            return self.patch_embed.grid_size
-        return math.isqrt(patches), math.isqrt(patches)
-
-    def _run(self, block: nn.Module, x: Tensor, grid: tuple[int, int]) -> Tensor:
-        if self.grad_checkpointing and torch.is_grad_enabled():
-            return checkpoint(block, x, grid, use_reentrant=False)
-        return block(x, grid)
+    def _positions(self, positions: Tensor, grid: tuple[int, int]) -> Tensor:
+        return fit_positions(positions, self.num_prefix_tokens, self.patch_embed.grid_size, grid)
 
     def _block_indices(self, indices: int | Sequence[int] | None) -> list[int]:
         depth = len(self.blocks)
@@ -263,6 +258,29 @@ class VisionModel(nn.Module):
                     nn.init.zeros_(linear.bias)
 
 
+def checkpointed(block: nn.Module, x: Tensor, grid: tuple[int, int]) -> Tensor:
+    return checkpoint(block, x, grid, use_reentrant=False) if torch.is_grad_enabled() else block(x, grid)
+
+
+@torch.fx.wrap  # one node of a traced graph: it asks for sizes
+def fit_positions(positions: Tensor, prefix: int, own: tuple[int, int], grid: tuple[int, int]) -> Tensor:
+    """Learned positions [1, tokens, dim] of a grid, for another one. Those of a checkpoint of another size than the
+    model's are taken for a square's."""
+    patches = positions.shape[1] - prefix
+    if own[0] * own[1] != patches:
+        side = int(math.sqrt(patches))
+        own = (side, side)
+    for_all_sizes = False  # then a graph cannot ask for this one
+    if not torch.jit.is_scripting():
+        for_all_sizes = torch.compiler.is_exporting()
+    if not for_all_sizes and own == grid:
+        return positions
+    maps = positions[:, prefix:].transpose(1, 2).reshape(1, -1, own[0], own[1])
+    maps = maps if maps.dtype == torch.float64 else maps.float()
+    maps = F.interpolate(maps, size=[grid[0], grid[1]], mode="bicubic", antialias=True, align_corners=False)
+    return torch.cat([positions[:, :prefix], maps.flatten(2).transpose(1, 2).to(positions.dtype)], 1)
+
+
 KEPT = {"decay", "bonus", "skip"}  # parts of the names of a mixer's parameters that are decays and the like
 
 
@@ -284,15 +302,19 @@ class PatchEmbed(nn.Module):
         self.num_patches = math.prod(self.grid_size)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        if not torch.jit.is_scripting():
+            self._check(x)
+        height, width = x.shape[2], x.shape[3]
+        rows, columns = self.grid(height, width)
+        p, q = self.patch_size
+        x = F.pad(x, [0, columns * q - width, 0, rows * p - height])
+        return self.proj(x).flatten(2).transpose(1, 2), (rows, columns)
+
+    def _check(self, x: Tensor) -> None:
         if x.dim() != 4 or x.shape[1] != self.proj.in_channels:
             raise ValueError(
                 f"the images have shape {tuple(x.shape)}; expected [B, {self.proj.in_channels}, height, width]."
             )
-        grid = self.grid(*x.shape[2:])
-        missing = [n * p - size for n, p, size in zip(grid, self.patch_size, x.shape[2:], strict=True)]
-        if any(missing):
-            x = F.pad(x, (0, missing[1], 0, missing[0]))
-        return self.proj(x).flatten(2).transpose(1, 2), grid
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         p, q = self.patch_size
@@ -303,7 +325,7 @@ class PatchEmbed(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, config: VisionConfig, direction: str, drop_path: float):
+    def __init__(self, config: VisionConfig, direction: Direction, drop_path: float):
         super().__init__()
         dim = config.dim
         self.norm1 = nn.LayerNorm(dim, eps=1e-6)
@@ -343,7 +365,7 @@ class DropPath(nn.Module):
         if not self.training or not self.probability:
             return x
         keep = 1 - self.probability
-        return x * (x.new_empty(len(x), *[1] * (x.dim() - 1)).bernoulli_(keep) / keep)
+        return x * (x.new_empty([x.shape[0]] + [1] * (x.dim() - 1)).bernoulli_(keep) / keep)
 
     def extra_repr(self) -> str:
         return f"{self.probability:.3f}"

@@ -321,9 +321,9 @@ class LionAttention(nn.Module):
         if self.order_names is None:
             return self.orders
         T = x.shape[1]
-        side = math.isqrt(T)
-        height, width = grid or self.grid or (side, side)
-        if height * width > T:
+        height, width = grid or self.grid or (math.isqrt(T),) * 2
+        # A graph exported for all sizes cannot ask for this one.
+        if not torch.compiler.is_exporting() and height * width > T:
             raise ValueError(f"grid is {height} x {width}, more than the {T} tokens there are.")
         return grid_orders(self.order_names, height, width, prefix=T - height * width).to(x.device)
 

@@ -1,36 +1,40 @@
-"""Token orders: the paths along which the tokens of a grid are walked."""
+"""Token orders: the paths along which the tokens of a grid are walked.
+
+Arithmetic on tensors throughout: height and width may be symbols of a graph that torch.export makes for every size.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 
-def rows(height: int, width: int) -> np.ndarray:
+def rows(height: int, width: int) -> Tensor:
     """Row by row, as the tokens come."""
-    return np.arange(height * width)
+    return torch.arange(height * width)
 
 
-def columns(height: int, width: int) -> np.ndarray:
+def columns(height: int, width: int) -> Tensor:
     """Column by column."""
-    return rows(height, width).reshape(height, width).T.reshape(-1)
+    step = torch.arange(height * width)
+    return step % height * width + step // height
 
 
-def snake(height: int, width: int) -> np.ndarray:
+def snake(height: int, width: int) -> Tensor:
     """Row by row, every other one backwards: neighbours on the path are neighbours in the grid."""
-    grid = rows(height, width).reshape(height, width)
-    grid[1::2] = grid[1::2, ::-1].copy()
-    return grid.reshape(-1)
+    step = torch.arange(height * width)
+    row, column = step // width, step % width
+    return row * width + torch.where(row % 2 == 1, width - 1 - column, column)
 
 
-def transposed_snake(height: int, width: int) -> np.ndarray:
+def transposed_snake(height: int, width: int) -> Tensor:
     """Column by column, every other one backwards."""
-    return columns(height, width)[snake(width, height)]
+    path = snake(width, height)  # of the transposed grid
+    return path % height * width + path // height
 
 
-ORDERS: dict[str, Callable[[int, int], np.ndarray]] = {
+ORDERS: dict[str, Callable[[int, int], Tensor]] = {
     "rows": rows,
     "columns": columns,
     "snake": snake,
@@ -40,11 +44,12 @@ ORDERS: dict[str, Callable[[int, int], np.ndarray]] = {
 
 def grid_orders(names: Sequence[str], height: int, width: int, *, prefix: int = 0) -> Tensor:
     """[N, prefix + height x width]: tokens that are no part of the grid, as a class token, come first."""
-    paths = _paths.__wrapped__ if torch.compiler.is_compiling() else _paths  # a compiler does not look into the cache
-    return torch.from_numpy(paths(tuple(names), height, width, prefix)).clone()  # what is kept is nobody's to change
+    if torch.compiler.is_compiling():  # a compiler does not look into the cache
+        return _paths.__wrapped__(tuple(names), height, width, prefix)
+    return _paths(tuple(names), height, width, prefix).clone()  # what is kept is nobody's to change
 
 
 @functools.lru_cache(maxsize=256)
-def _paths(names: tuple[str, ...], height: int, width: int, prefix: int) -> np.ndarray:
-    paths = np.stack([ORDERS[name](height, width) + prefix for name in names])
-    return np.concatenate([np.broadcast_to(np.arange(prefix), (len(names), prefix)), paths], 1)
+def _paths(names: tuple[str, ...], height: int, width: int, prefix: int) -> Tensor:
+    paths = torch.stack([ORDERS[name](height, width) for name in names]) + prefix
+    return torch.cat([torch.arange(prefix).expand(len(names), -1), paths], 1)

@@ -187,7 +187,8 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
         den = None if den is None else den + own
     if reached is not None:
         # By a factor, so that gradients are NaN, too. With a divisor it is enough there.
-        factor = torch.where(reached, torch.nan, 1.0).to(f.dtype)
+        clean = (~reached).to(f.dtype)
+        factor = clean / clean  # NaN or 1
         num, den = (num * factor, None) if den is None else (num, den * factor)
     return Sums(num, den, log_scale, log_scale)
 

@@ -4,8 +4,10 @@ import io
 import os
 import re
 import shutil
+import struct
 import sys
 import tarfile
+import zlib
 
 import numpy as np
 import pytest
@@ -201,6 +203,74 @@ def test_read_image(tmp_path):
     assert read_image(tmp_path / "x.png", size=(4, 4), channels=1).shape == (1, 4, 4)
     with pytest.raises(ValueError, match=r"^channels is 2; expected 1, for grey, or 3\.$"):
         read_image(tmp_path / "x.png", size=(4, 4), channels=2)
+
+
+GREY = random_bytes(16, 16)  # what eight bits are to be left of
+DEEP = {  # the same picture, in files of more bits
+    "grey.png": GREY.astype(np.uint16) * 257,
+    "grey.tif": GREY.astype(np.uint16) * 257,
+    "big_endian.tiff": GREY.astype(">u2") * 257,
+    "grey.pgm": GREY.astype(np.uint16) * 257,
+    "signed_16.tif": GREY.astype(np.int32) * 257,
+    "signed_8.tif": GREY.astype(np.int32),
+    "share_of_white.tif": GREY.astype(np.float32) / 255,
+    "float_8.tif": GREY.astype(np.float32),
+    "float_16.tif": GREY.astype(np.float32) * 257,
+    "eight_bits.png": GREY,
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_more_than_eight_bits(tmp_path, name):
+    """Training and prediction see the same picture, from black to white, whatever the file has it in."""
+    for label in ("a", "b"):
+        (tmp_path / label).mkdir()
+        for i in range(2):
+            Image.fromarray(DEEP[name]).save(tmp_path / label / f"{i}{name}")
+    trained = pixels(load_images("folder", "train", data=tmp_path, size=16), [(0, 0)])[0]
+    np.testing.assert_array_equal(trained, np.stack([GREY] * 3))
+    for channels in (1, 3):
+        predicted = read_image(tmp_path / "a" / f"0{name}", size=(16, 16), channels=channels)
+        np.testing.assert_array_equal((predicted * 255).round().byte().numpy(), np.stack([GREY] * channels))
+
+
+def test_sixteen_bits_are_rounded_to_eight(tmp_path):
+    values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+    Image.fromarray(values).save(tmp_path / "all.png")
+    found = read_image(tmp_path / "all.png", size=(256, 256), channels=1)[0].double() * 255
+    assert (found - torch.from_numpy(values / 257)).abs().max() <= 0.5 + 1e-4
+
+
+def test_colours_of_sixteen_bits(tmp_path):
+    """pillow writes none: a PNG by hand."""
+    colours = random_bytes(16, 16, 3)
+    rows = b"".join(b"\0" + row.tobytes() for row in colours.astype(">u2") * 257)
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        checksum = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 16, 2, 0, 0, 0))
+    data = chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + data)
+    found = read_image(tmp_path / "x.png", size=(16, 16))
+    np.testing.assert_array_equal((found * 255).round().byte().numpy(), colours.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ([[0, 70000]], "its values are 0 to 70000; expected 0 to 255 or 65535"),
+        ([[-1, 5]], "its values are -1 to 5; expected 0 to 255 or 65535"),
+        ([[-0.5, 0.5]], "its values are -0.5 to 0.5; expected 0 to 1 or 255 or 65535"),
+    ],
+)
+def test_numbers_that_are_no_picture(tmp_path, values, problem):
+    array = np.array(values)
+    path = tmp_path / "x.tif"
+    Image.fromarray(array.astype(np.float32 if array.dtype.kind == "f" else np.int32)).save(path)
+    with fails(ValueError, f"{path} cannot be read ({problem}): remove it or replace it."):
+        read_image(path, size=(1, 2))
 
 
 def fails(kind, message):

@@ -9,9 +9,9 @@ from safetensors.torch import save_file
 import lion
 from lion.models.registry import MODELS
 
+lion_timm = pytest.importorskip("lion.integrations.timm")
 timm = pytest.importorskip("timm")
 optim = pytest.importorskip("timm.optim")
-lion_timm = pytest.importorskip("lion.integrations.timm")
 vits = timm.models.vision_transformer
 
 TINY = [name for name in MODELS if "_tiny_" in name]
@@ -103,7 +103,7 @@ def test_arguments_by_timms_names():
     want |= {"drop_path": 0.2, "class_token": False, "pool": "mean", "positions": "learned"}
     want |= {"dim": 32, "heads": 2, "depth": 3, "num_classes": 7}
     assert {name: getattr(config, name) for name in want} == want
-    with pytest.raises(ValueError, match=r"argument is 'imgsize'; expected one of .* Did you mean 'img_size'\?"):
+    with pytest.raises(TypeError, match=r"argument is 'imgsize'; expected one of .* Did you mean 'img_size'\?"):
         small("lion_s_tiny_patch16_224", imgsize=64)
     with pytest.raises(ValueError, match="pool is 'max'; expected one of 'token', 'mean'"):
         small("lion_s_tiny_patch16_224", global_pool="max")

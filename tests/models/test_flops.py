@@ -185,7 +185,7 @@ def test_refused(monkeypatch):
     with pytest.raises(ValueError, match="image_size is 0; expected at least 1 pixel"):
         model_flops(config, 0)
     monkeypatch.setattr(model_flops_module, "CALLS", {})
-    with pytest.raises(ValueError, match="the FLOPs of a LionAttention are not known"):
+    with pytest.raises(ValueError, match="the FLOPs of a ImageAttention are not known"):
         model_flops(VisionConfig(dim=48))
 
 

@@ -1,0 +1,99 @@
+"""The optional packages: which are installed, and whether they load. For `lion doctor`."""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lion.optional import torchvision_remedy
+
+
+class Package(NamedTuple):
+    extra: str  # of lion-attention, that brings it
+    module: str = ""  # by which it is imported, where that is not its name
+
+
+OPTIONAL = {
+    "matplotlib": Package("cli"),
+    "tqdm": Package("cli"),
+    "accelerate": Package("train"),
+    "pillow": Package("train", "PIL.Image"),
+    "scikit-learn": Package("train", "sklearn"),
+    "tensorboard": Package("train"),
+    "zarr": Package("train"),
+    "torchvision": Package("timm"),
+    "timm": Package("timm"),
+    "transformers": Package("hf"),
+    "tokenizers": Package("text"),
+    "pyarrow": Package("tables"),
+    "datasets": Package("hub"),
+}
+SECONDS = 300  # for all of them
+
+# Run in a process of its own: a package that was built for other libraries can end the process that loads it.
+PROBE = """
+import importlib, json, sys
+for name, module in json.loads(sys.argv[1]).items():
+    try:
+        importlib.import_module(module)
+        problem = ""
+    except BaseException as error:
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+    print("LION", json.dumps([name, problem]), flush=True)
+"""
+
+
+def packages() -> list[tuple[str, str]]:
+    """Every optional package: its version; and what is wrong with it, and the remedy, if it does not load."""
+    versions = {name: _version(name) for name in OPTIONAL}
+    problems = problems_of(name for name, version in versions.items() if version)
+    rows = []
+    for name, version in versions.items():
+        if not version:
+            rows.append((name, f"not installed: pip install 'lion-attention[{OPTIONAL[name].extra}]'"))
+        elif problem := problems[name]:
+            rows.append((name, f"{version}, does not load: {problem}; {_remedy(name)}"))
+        else:
+            rows.append((name, version))
+    return rows
+
+
+def problems_of(names: Iterable[str]) -> dict[str, str]:
+    """What goes wrong where packages are imported, "" where nothing does."""
+    rest = {name: OPTIONAL[name].module or name for name in names}
+    found: dict[str, str] = {}
+    while rest:
+        lines, end = _probe(rest)
+        said = dict(json.loads(line.removeprefix("LION ")) for line in lines if line.startswith("LION "))
+        if len(said) < len(rest):  # it ended while it loaded the next one
+            said[next(name for name in rest if name not in said)] = end
+        found |= said
+        rest = {name: module for name, module in rest.items() if name not in found}
+    return found
+
+
+def _probe(modules: dict[str, str]) -> tuple[list[str], str]:
+    """The lines that a process prints that loads them, and how it ended."""
+    command = [sys.executable, "-c", PROBE, json.dumps(modules)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired as late:
+        return (late.stdout or b"").decode().splitlines(), f"it takes longer than {SECONDS} seconds"
+    return done.stdout.decode().splitlines(), f"the process that loads it ends with code {done.returncode}"
+
+
+def _remedy(name: str) -> str:
+    remedies = {
+        "torchvision": torchvision_remedy(),
+        "timm": f"import lion.integrations.timm before timm, or {torchvision_remedy()}",
+    }
+    return remedies.get(name, f"pip install --force-reinstall {name}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
