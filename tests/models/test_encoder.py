@@ -114,7 +114,7 @@ def test_all_states():
     assert len(states) == 4
     assert_same(states[0], model.embeddings(ids, *[None] * 5))
     for before, layer, after in zip(states, model.layers, states[1:], strict=False):
-        assert_same(layer(before, None, None), after)
+        assert_same(layer(before, None, None)[0], after)
     assert_same(states[-1], model(ids))
 
 
