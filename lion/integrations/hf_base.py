@@ -30,3 +30,6 @@ class LionBase(PreTrainedModel):
         if any(".decay." in name for name in self.state_dict()):
             self._keep_in_fp32_modules_strict = {"decay"}
         super().post_init()
+
+    def as_dict(self, return_dict: bool | None) -> bool:
+        return bool(self.config.return_dict if return_dict is None else return_dict)

@@ -29,7 +29,6 @@ from transformers import initialization as init  # noqa: E402
 from transformers.generation import GenerationMode  # noqa: E402
 from transformers.modeling_layers import GradientCheckpointingLayer  # noqa: E402
 from transformers.modeling_outputs import CausalLMOutputWithPast  # noqa: E402
-from transformers.utils import can_return_tuple  # noqa: E402
 
 __all__ = ["LionCache", "LionCausalConfig", "LionForCausalLM"]
 
@@ -64,7 +63,6 @@ class LionForCausalLM(LionBase, GenerationMixin):
         one_of("generation_mode", mode, MODES)
         self.config.generation_mode = mode
 
-    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -77,6 +75,7 @@ class LionForCausalLM(LionBase, GenerationMixin):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         logits_to_keep: int | Tensor = 0,
+        return_dict: bool | None = None,
         *,
         cu_seqlens: Tensor | None = None,
         cu_seq_lens_q: Tensor | None = None,
@@ -86,7 +85,7 @@ class LionForCausalLM(LionBase, GenerationMixin):
         seq_idx: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         shift_labels: Tensor | None = None,
-    ) -> CausalLMOutputWithPast:
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
         """Logits of the tokens that come next, and with labels, which are shifted here, the loss.
 
         Args:
@@ -156,13 +155,14 @@ class LionForCausalLM(LionBase, GenerationMixin):
                 num_items_in_batch=num_items_in_batch,
                 shift_labels=shift_labels,
             )
-        return CausalLMOutputWithPast(
+        output = CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
             past_key_values=cache,
             hidden_states=None if trace is None else (*trace, hidden),
             attentions=None if weights is None else tuple(weights),
         )
+        return output if self.as_dict(return_dict) else output.to_tuple()
 
     def _cache(self, past: LionCache | None, use_cache: bool | None, *, packed: bool) -> LionCache | None:
         """The one that is given, or a new one if that is wanted."""

@@ -55,7 +55,9 @@ IMPORTS = '''"""The classes of this folder's model, for AutoModel.from_pretraine
 
 try:
     from {package} import {names}
-except ImportError as problem:
+except ModuleNotFoundError as problem:
+    if (problem.name or "").split(".")[0] != "lion":
+        raise
     raise ImportError("this model is of the package lion-attention: pip install 'lion-attention[hf]'") from problem
 
 __all__ = [{quoted}]

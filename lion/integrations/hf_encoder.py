@@ -181,7 +181,7 @@ class LionModel(LionPreTrainedModel):
             hidden_states=states if every else None,
             attentions=None if weights is None else tuple(weights),
         )
-        return output if _as_dict(config, return_dict) else output.to_tuple()
+        return output if self.as_dict(return_dict) else output.to_tuple()
 
 
 def _first(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
@@ -191,10 +191,6 @@ def _first(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
     if mask is None:
         return x[:, 0]
     return x[torch.arange(x.shape[0], device=x.device), mask.int().argmax(1)]
-
-
-def _as_dict(config: LionConfig, return_dict: bool | None) -> bool:
-    return bool(config.return_dict if return_dict is None else return_dict)
 
 
 Items = Tensor | int | None
@@ -273,7 +269,7 @@ class LionWithHead(LionPreTrainedModel):
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
-        return result if _as_dict(self.config, return_dict) else result.to_tuple()
+        return result if self.as_dict(return_dict) else result.to_tuple()
 
 
 class MaskedLMHead(nn.Module):

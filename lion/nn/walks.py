@@ -8,7 +8,7 @@ def token_before(
     path: Tensor, backward: bool, mask: Tensor | None, cu_seqlens: Tensor | None, B: int
 ) -> tuple[Tensor, Tensor]:
     """By token [B, T]: the real token that a walk along a path [T], or back, meets before it; and if there is one."""
-    T = len(path)
+    T = path.shape[0]
     steps = torch.arange(T, device=path.device)
     walk = path.flip(0) if backward else path
     real = torch.ones(B, T, dtype=torch.bool, device=path.device) if mask is None else mask[:, walk]

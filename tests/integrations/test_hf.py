@@ -152,6 +152,15 @@ def test_one_head_after_another(tmp_path):
     assert_close(other.lion.state_dict(), model.lion.state_dict(), 0)
 
 
+@every_variant
+def test_modules_kept_in_single_precision_exist(variant):
+    model = small(variant=variant)
+    kept = {"decay"} if any(".decay." in name for name in model.state_dict()) else set()
+    assert model._keep_in_fp32_modules_strict == kept
+    assert model._no_split_modules == {"LionLayer"}
+    assert {type(layer).__name__ for layer in model.lion.encoder.layers} == {"LionLayer"}
+
+
 def test_half_precision_keeps_decays(tmp_path):
     for variant in ("lion_d", "lion_s", "rwkv6", "mamba2"):
         small(variant=variant).save_pretrained(tmp_path)
@@ -379,6 +388,37 @@ def test_other_losses(options, labels, want, kind):
     output = model(tokens(2, 9), labels=labels)
     assert_close(output.loss, want(output.logits, labels.float().view(2, -1)))
     assert model.config.problem_type == kind
+
+
+@every_head
+def test_losses_of_parts_add_up(kind):
+    """With num_items_in_batch: micro-batches of other sizes are not worth the same."""
+    model, ids = small(kind), tokens(4, 9)
+    labels = labels_for(kind, ids).clone()
+    if labels.dim() == 2:
+        labels[0, 2:] = -100
+    labelled = (labels != -100).sum()
+    whole = model(ids, labels=labels).loss
+    for items in (labelled, labelled.item()):
+        parts = [model(ids[rows], labels=labels[rows], num_items_in_batch=items).loss for rows in ([0], [1, 2, 3])]
+        assert_close(sum(parts), whole)
+    assert model.accepts_loss_kwargs
+
+
+@pytest.mark.parametrize("labels", [torch.rand(4, 1), torch.tensor([[0.0, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]])])
+def test_other_losses_of_parts_add_up(labels):
+    model, ids = small(hf.LionForSequenceClassification, num_labels=labels.shape[1]), tokens(4, 9)
+    whole = model(ids, labels=labels).loss
+    items = labels.numel()
+    parts = [model(ids[rows], labels=labels[rows], num_items_in_batch=items).loss for rows in ([0], [1, 2, 3])]
+    assert_close(sum(parts), whole)
+
+
+def test_losses_of_half_precision_are_in_single():
+    model, ids = small().bfloat16(), tokens(2, 9)
+    output = model(ids, labels=ids)
+    assert output.loss.dtype == torch.float32
+    assert_close(output.loss, F.cross_entropy(output.logits.float().flatten(0, 1), ids.flatten()))
 
 
 def test_parameters_without_weight_decay():

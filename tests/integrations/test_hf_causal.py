@@ -392,6 +392,15 @@ def test_what_is_refused():
         model.generate(inputs_embeds=model.get_input_embeddings()(ids), max_new_tokens=2, pad_token_id=0)
 
 
+@every_variant
+def test_modules_kept_in_single_precision_exist(mixer):
+    model = small(mixer)
+    kept = {"decay"} if any(".decay." in name for name in model.state_dict()) else set()
+    assert model._keep_in_fp32_modules_strict == kept
+    assert model._no_split_modules == {"LionBlock"}
+    assert {type(block).__name__ for block in model.model.blocks} == {"LionBlock"}
+
+
 def test_half_precision_keeps_decays(tmp_path):
     for mixer in ("lion_d", "lion_s", "mamba2"):
         small(mixer).save_pretrained(tmp_path)
