@@ -46,8 +46,8 @@ def packed_sequences(
         mask: [B, T], True for real tokens; None if all are.
         cu_seqlens, cu_seq_lens_q, cu_seq_lens_k: the borders, by any of their names.
         seq_idx: [B, T], the number of each token's sequence.
-        position_ids: [B or 1, T], which begin anew with every sequence. (Under torch.compile and torch.export values
-            cannot be looked at: borders are wanted there.)
+        position_ids: [B or 1, T], which begin anew with every sequence. (Under torch.compile and torch.export the
+            borders have to be given, since values cannot be looked at.)
         learned: whether the model has an embedding of places. If not, position_ids may say nothing else.
     """
     told = {"cu_seqlens": cu_seqlens, "cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k}
@@ -78,6 +78,8 @@ def _restarts(position_ids: Tensor, given: Tensor, mask: Tensor | None, learned:
     if position_ids.dim() != 2 or position_ids.shape[0] not in (1, B) or position_ids.shape[1] != T:
         raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected {(B, T)} or {(1, T)}.")
     if is_traced(position_ids):
+        if mask is None:
+            torch._assert_async(((position_ids == position_ids[:, :1]).sum(1) == 1).all(), _UNSEEN)
         return None
     if mask is not None:
         offset = position_ids - mask.cumsum(1)
@@ -95,6 +97,10 @@ def _restarts(position_ids: Tensor, given: Tensor, mask: Tensor | None, learned:
     return None
 
 
+_UNSEEN = (
+    "position_ids begin anew, where torch.compile or torch.export cannot look at them; expected the borders of the "
+    "packed sequences: cu_seq_lens_q, as of DataCollatorWithFlattening(return_flash_attn_kwargs=True)."
+)
 _UNTOLD = (
     "position_ids do not count the tokens of a sequence one by one, but positions is 'none'; expected 0, 1, 2, ..., "
     "anew for each packed sequence, or none: the model tells places by its decays, and has no embedding of them."

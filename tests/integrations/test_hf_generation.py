@@ -53,7 +53,6 @@ def check_cache(cache, mode, variant, rows, length):
             assert cache.has_previous_state(i)
             shapes = [tuple(x.shape) for x in layer.recurrent_states.values()]
             assert shapes[:2] == [(rows, HEADS, DIM, DIM), (rows, HEADS, DIM)]
-            assert cache.get_recurrent_state(i, 0) is layer.recurrent_states[0]
         else:
             assert layer.keys.shape == layer.values.shape == (rows, HEADS, length, DIM)
             assert layer.get_seq_length() == length

@@ -198,3 +198,15 @@ def test_packed_rows_have_no_cache():
         model(ids, position_ids=PLACES, use_cache=True)
     with pytest.raises(ValueError, match="past_key_values is given, but sequences are packed"):
         model(ids, position_ids=PLACES, past_key_values=model(ids).past_key_values)
+
+
+def test_compiled():
+    """Values cannot be looked at: borders are given, or position_ids do not begin anew."""
+    model, ids = small(LionForMaskedLM, num_hidden_layers=1), tokens(1, TOTAL)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert_same(compiled(ids, cu_seq_lens_q=BORDERS).logits, alone(model, ids))
+    assert_same(compiled(ids, position_ids=torch.arange(TOTAL)[None]).logits, model(ids).logits)
+    with pytest.raises(
+        RuntimeError, match=r"position_ids begin anew, .*; expected the borders of the packed sequences"
+    ):
+        compiled(ids, position_ids=PLACES)
