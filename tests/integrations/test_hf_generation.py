@@ -145,7 +145,8 @@ def test_going_on(variant, mode):
     options = {"return_dict_in_generate": True}
     want = generate(model, ids, 4, **options)
     first = generate(model, ids, 3, **options)
-    rest = generate(model, first.sequences, 1, past_key_values=first.past_key_values, **options)
+    real = torch.ones_like(first.sequences)  # whatever was generated
+    rest = generate(model, first.sequences, 1, past_key_values=first.past_key_values, attention_mask=real, **options)
     assert torch.equal(rest.sequences, want.sequences)
     assert_same(rest.past_key_values.states._asdict(), want.past_key_values.states._asdict())
 
