@@ -49,7 +49,9 @@ def mamba2(*, checkpointed: bool = False) -> nn.Module:
     )
     model = Mamba2Model(config)
     if checkpointed:
-        model.gradient_checkpointing_enable()
+        # By another name before transformers 5.23.
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable()
     return model
 
 

@@ -1,8 +1,8 @@
 """Hugging Face transformers: lion's encoders among its models, and its BERTs turned into them."""
 
+from lion.integrations.hf_config import LionConfig
 from lion.integrations.hf_convert import convert
 from lion.integrations.hf_encoder import (
-    LionConfig,
     LionForMaskedLM,
     LionForSequenceClassification,
     LionForTokenClassification,

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lion.integrations.hf_config import LionConfig
 from lion.integrations.hf_encoder import (
-    LionConfig,
     LionForMaskedLM,
     LionForSequenceClassification,
     LionForTokenClassification,

@@ -3,6 +3,7 @@
 Importing this registers them: AutoModel and the other Auto classes load what their `save_pretrained` has written.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion import files
-from lion.models.encoder import Embeddings, Encoder, EncoderConfig, make_attention
+from lion.integrations.hf_base import LionBase
+from lion.integrations.hf_config import LionConfig
+from lion.integrations.hf_inputs import packed_sequences, real_tokens
+from lion.models.encoder import Embeddings, Encoder, EncoderLayer, make_attention
 from lion.models.positions import waves
 from lion.nn.layers import LionAttention, set_form
+from lion.ops.call import accumulation_dtype
 from lion.ops.checks import check_ids
 from lion.optional import need_transformers
 
@@ -25,10 +29,9 @@ from transformers import (  # noqa: E402
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
     initialization,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer  # noqa: E402
 from transformers.modeling_outputs import (  # noqa: E402
     BaseModelOutputWithPooling,
     MaskedLMOutput,
@@ -38,104 +41,16 @@ from transformers.modeling_outputs import (  # noqa: E402
 
 IGNORED = -100  # the label of a token that has none
 
-FIELDS = {  # of EncoderConfig, by transformers' names of them
-    "mixer": "mixer",
-    "vocab_size": "vocab_size",
-    "hidden_size": "dim",
-    "num_hidden_layers": "depth",
-    "num_attention_heads": "heads",
-    "intermediate_size": "mlp_dim",
-    "positions": "positions",
-    "max_position_embeddings": "max_tokens",
-    "type_vocab_size": "token_types",
-    "hidden_dropout_prob": "dropout",
-    "layer_norm_eps": "norm_eps",
-    "pad_token_id": "pad_token",
-    "initializer_range": "init_std",
-    "features": "features",
-    "decay": "decay",
-    "norm": "norm",
-    "attention_norm": "attention_norm",
-}
+
+class LionLayer(EncoderLayer, GradientCheckpointingLayer):
+    """An encoder's layer, recomputed in the backward pass where transformers is asked for that."""
 
 
-class LionConfig(PreTrainedConfig):
-    """An encoder's config by transformers' names (FIELDS); lion.models.encoder.EncoderConfig says what they mean.
-
-    `form` is how attention computes, as `lion.set_form` has it.
-    """
-
-    model_type = "lion"
-
-    def __init__(
-        self,
-        mixer: str = "lion_s",
-        vocab_size: int = 30522,
-        hidden_size: int = 768,
-        num_hidden_layers: int = 12,
-        num_attention_heads: int = 12,
-        intermediate_size: int = 3072,
-        positions: str = "none",
-        max_position_embeddings: int = 512,
-        type_vocab_size: int = 2,
-        hidden_dropout_prob: float = 0.1,
-        classifier_dropout: float | None = None,
-        layer_norm_eps: float = 1e-12,
-        pad_token_id: int | None = 0,
-        initializer_range: float = 0.02,
-        features: str | None = None,
-        decay: str | None = None,
-        norm: str | None = None,
-        attention_norm: bool | None = None,
-        form: str = "auto",
-        tie_word_embeddings: bool = True,
-        **others: Any,  # that all of transformers' configs have, as num_labels
-    ):
-        super().__init__(**others)
-        self.mixer = mixer
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.intermediate_size = intermediate_size
-        self.positions = positions
-        self.max_position_embeddings = max_position_embeddings
-        self.type_vocab_size = type_vocab_size
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.classifier_dropout = classifier_dropout
-        self.layer_norm_eps = layer_norm_eps
-        self.pad_token_id = pad_token_id
-        self.initializer_range = initializer_range
-        self.features = features
-        self.decay = decay
-        self.norm = norm
-        self.attention_norm = attention_norm
-        self.form = form
-        self.tie_word_embeddings = tie_word_embeddings
-        self.encoder()  # which checks some of it
-
-    @classmethod
-    def of(cls, encoder: EncoderConfig, **others: Any) -> "LionConfig":
-        return cls(**{name: getattr(encoder, field) for name, field in FIELDS.items()}, **others)
-
-    def encoder(self) -> EncoderConfig:
-        return EncoderConfig(**{field: getattr(self, name) for name, field in FIELDS.items()})
-
-
-class LionPreTrainedModel(PreTrainedModel):
+class LionPreTrainedModel(LionBase):
     config: LionConfig
     config_class = LionConfig
     base_model_prefix = "lion"
-    supports_gradient_checkpointing = True
-    _no_split_modules = ["EncoderLayer"]  # noqa: RUF012
-    # Rounded to half precision, decays close to 1 would forget some percent too fast or too slowly.
-    _keep_in_fp32_modules_strict = ["decay"]  # noqa: RUF012
-
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **options: Any) -> Any:
-        """As transformers has it; it says which weights are damaged, if they are."""
-        with files.intact(pretrained_model_name_or_path):
-            return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
+    _no_split_modules = ["LionLayer"]  # noqa: RUF012
 
     def initialize_weights(self) -> None:
         """What no checkpoint has filled begins as in a new model.
@@ -182,7 +97,7 @@ class LionModel(LionPreTrainedModel):
 
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True):
         super().__init__(config)
-        self.encoder = Encoder(config.encoder())
+        self.encoder = Encoder(config.encoder(), LionLayer)
         set_form(self.encoder, config.form)
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
         self.post_init()
@@ -203,37 +118,58 @@ class LionModel(LionPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         *,
         cu_seqlens: Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        cu_seq_lens_k: Tensor | None = None,
+        max_length_q: int | None = None,
+        max_length_k: int | None = None,
+        seq_idx: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
-        """attention_mask [B, T], not 0 for real tokens; cu_seqlens [sequences + 1] of packed sequences, with B = 1."""
+        """The states of all tokens.
+
+        Args:
+            input_ids: [B, T]; or inputs_embeds, [B, T, dim].
+            attention_mask: [B, T], not 0 for real tokens.
+            token_type_ids: [B, T], 0 by default.
+            position_ids: [B or 1, T]; by default the tokens are counted. Where they begin anew, so does a sequence.
+            cu_seqlens: [sequences + 1], the borders of sequences packed end to end, with B = 1. By transformers' names:
+                cu_seq_lens_q and cu_seq_lens_k; seq_idx [1, T], the number of each token's sequence; max_length_q and
+                max_length_k, which nothing here needs to know. (DataCollatorWithFlattening makes all of them.)
+            output_attentions: return every layer's weights too, [B, H, T, T], and compute by them: T^2 time and memory.
+        """
         config = self.config
-        if config.output_attentions if output_attentions is None else output_attentions:
-            raise ValueError(
-                "output_attentions is True; expected False: linear attention computes no [T, T] weights. "
-                "LionAttention.weights(x) makes them, for a layer's input x."
-            )
         given = input_ids if inputs_embeds is None else inputs_embeds
-        mask = _real_tokens(attention_mask, given)
-        if mask is not None and cu_seqlens is not None:
-            raise ValueError(
-                "attention_mask hides tokens, but cu_seqlens is given; expected one of them: "
-                "pack sequences without padding."
+        embeddings = self.encoder.embeddings
+        learned = embeddings.positions is not None
+        mask = real_tokens(attention_mask, given)
+        if given is not None:
+            cu_seqlens = packed_sequences(
+                given,
+                mask,
+                cu_seqlens=cu_seqlens,
+                cu_seq_lens_q=cu_seq_lens_q,
+                cu_seq_lens_k=cu_seq_lens_k,
+                seq_idx=seq_idx,
+                position_ids=position_ids,
+                learned=learned,
             )
         every = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        weighing = config.output_attentions if output_attentions is None else output_attentions
+        weights: list[Tensor] | None = [] if weighing else None
         try:
             states = self.encoder(
                 input_ids,
                 mask,
                 cu_seqlens,
                 token_type_ids=token_type_ids,
-                position_ids=position_ids,
+                position_ids=position_ids if learned else None,
                 inputs_embeds=inputs_embeds,
                 all_states=every,
+                weights=weights,
             )
         except IndexError:  # looking at all ids beforehand would take time
-            embeddings = self.encoder.embeddings
             check_ids("input_ids", input_ids, embeddings.words)
             check_ids("token_type_ids", token_type_ids, embeddings.types)
             check_ids("position_ids", position_ids, embeddings.positions)
@@ -243,24 +179,9 @@ class LionModel(LionPreTrainedModel):
             last_hidden_state=last,
             pooler_output=None if self.pooler is None else self.pooler(_first(last, mask, cu_seqlens)).tanh(),
             hidden_states=states if every else None,
+            attentions=None if weights is None else tuple(weights),
         )
-        return output if _as_dict(config, return_dict) else output.to_tuple()
-
-
-def _real_tokens(attention_mask: Tensor | None, given: Tensor | None) -> Tensor | None:
-    """True for real tokens. None if all are: then nothing need be left out."""
-    if attention_mask is None:
-        return None
-    if attention_mask.dim() != 2 or (given is not None and attention_mask.shape != given.shape[:2]):
-        wanted = "" if given is None else f"{tuple(given.shape[:2])} = "
-        raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; expected {wanted}[B, T], not 0 for real tokens: "
-            "linear attention has no scores that a mask of pairs could be added to."
-        )
-    mask = attention_mask.bool()
-    if torch.compiler.is_compiling() or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return mask
-    return None if mask.all() else mask
+        return output if self.as_dict(return_dict) else output.to_tuple()
 
 
 def _first(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
@@ -269,11 +190,18 @@ def _first(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
         return x[0, cu_seqlens[:-1].long()]
     if mask is None:
         return x[:, 0]
-    return x[torch.arange(len(x), device=x.device), mask.int().argmax(1)]
+    return x[torch.arange(x.shape[0], device=x.device), mask.int().argmax(1)]
 
 
-def _as_dict(config: LionConfig, return_dict: bool | None) -> bool:
-    return bool(config.return_dict if return_dict is None else return_dict)
+Items = Tensor | int | None
+
+
+def mean_loss(of: Callable[..., Tensor], logits: Tensor, labels: Tensor, items: Items) -> Tensor:
+    """The mean, in float32 at least; over `items` labels, if that is given, of which these are a part."""
+    logits = logits.to(accumulation_dtype(logits))
+    if items is None:
+        return of(logits, labels)
+    return of(logits, labels, reduction="sum") / torch.as_tensor(items, device=logits.device)
 
 
 class LionWithHead(LionPreTrainedModel):
@@ -285,9 +213,10 @@ class LionWithHead(LionPreTrainedModel):
     def logits(self, output: BaseModelOutputWithPooling) -> Tensor:
         raise NotImplementedError
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """labels: the classes' numbers, or -100 where there is none to tell."""
-        return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+    def loss(self, logits: Tensor, labels: Tensor, items: Items = None) -> Tensor:
+        """labels: the classes' numbers, or -100 where there is none to tell. items: labels that the mean is over, if
+        not these."""
+        return mean_loss(F.cross_entropy, logits.flatten(0, -2), labels.flatten(), items)
 
     def forward(
         self,
@@ -299,13 +228,20 @@ class LionWithHead(LionPreTrainedModel):
         labels: Tensor | None = None,
         *,
         cu_seqlens: Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        cu_seq_lens_k: Tensor | None = None,
+        max_length_q: int | None = None,
+        max_length_k: int | None = None,
+        seq_idx: Tensor | None = None,
+        num_items_in_batch: Items = None,
         sparse_logits: bool = False,  # (Trainer takes what has "label" in its name for labels)
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> Any:
-        """As LionModel takes it; with labels there is a loss too. With `sparse_logits` the logits are those of the
-        tokens whose labels are not -100 [tokens, .]: of the others none are computed."""
+        """As LionModel takes it; with labels there is a loss too, their mean, or their sum by `num_items_in_batch`,
+        which adds up over the micro-batches of a step. With `sparse_logits` the logits are those of the tokens whose
+        labels are not -100 [tokens, .]: of the others none are computed."""
         output = self.lion(
             input_ids,
             attention_mask,
@@ -313,6 +249,9 @@ class LionWithHead(LionPreTrainedModel):
             position_ids,
             inputs_embeds,
             cu_seqlens=cu_seqlens,
+            cu_seq_lens_q=cu_seq_lens_q,
+            cu_seq_lens_k=cu_seq_lens_k,
+            seq_idx=seq_idx,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,
@@ -325,11 +264,12 @@ class LionWithHead(LionPreTrainedModel):
             output.last_hidden_state, labels = output.last_hidden_state[real], labels[real]
         logits = self.logits(output)
         result = self.result(
-            loss=None if labels is None else self.loss(logits, labels),
+            loss=None if labels is None else self.loss(logits, labels, num_items_in_batch),
             logits=logits,
             hidden_states=output.hidden_states,
+            attentions=output.attentions,
         )
-        return result if _as_dict(self.config, return_dict) else result.to_tuple()
+        return result if self.as_dict(return_dict) else result.to_tuple()
 
 
 class MaskedLMHead(nn.Module):
@@ -387,7 +327,7 @@ class LionForSequenceClassification(LionClassifier):
     pools = True
     result = SequenceClassifierOutput
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, labels: Tensor, items: Items = None) -> Tensor:
         """By config.problem_type, which is set by the first labels if it is None."""
         kind = self.config.problem_type
         if kind is None:
@@ -395,9 +335,9 @@ class LionForSequenceClassification(LionClassifier):
             kind = "regression" if self.num_labels == 1 else f"{several}_classification"
             self.config.problem_type = kind  # pipelines look there
         if kind == "single_label_classification":
-            return super().loss(logits, labels)
+            return super().loss(logits, labels, items)
         of = F.mse_loss if kind == "regression" else F.binary_cross_entropy_with_logits
-        return of(logits, labels.to(logits.dtype).view_as(logits))
+        return mean_loss(of, logits, labels.to(accumulation_dtype(logits)).view_as(logits), items)
 
 
 class LionForTokenClassification(LionClassifier):

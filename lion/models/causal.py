@@ -10,7 +10,6 @@ grow ("recurrence"), or all keys, values and decays ("cache"). The outputs are t
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -23,11 +22,13 @@ from lion.models.positions import count
 from lion.models.vision import KEPT
 from lion.nn.extending import extend
 from lion.nn.variants import VARIANTS
+from lion.nn.weighing import mix_by_weights
 from lion.ops.checks import one_of
 from lion.ops.streaming import State
 
 POSITIONS = ("none", "learned")
 MEMORIES = ("recurrence", "cache")
+READ = ("inputs", "real")  # of a layer's state, for the weights: what it read [B, T, dim], and its mask [B, T]
 
 
 @dataclass(frozen=True)
@@ -80,17 +81,15 @@ class States(NamedTuple):
 class CausalModel(nn.Module):
     """[B, T] token ids -> [B, T, dim], and `logits` of these for the tokens that come next."""
 
-    def __init__(self, config: CausalConfig):
+    def __init__(self, config: CausalConfig, block: type["Block"] | None = None):
         super().__init__()
         self.config = config
-        # By these names transformers finds them, and puts in a function of its own.
-        self.gradient_checkpointing = False
-        self._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+        self.grad_checkpointing = False
         self.embed = nn.Embedding(config.vocab_size, config.dim)
         learned = config.positions == "learned"
         self.positions = nn.Embedding(config.max_tokens, config.dim) if learned else None
         self.drop = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = nn.ModuleList((block or Block)(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
         for embedding in filter(None, (self.embed, self.positions)):
             nn.init.normal_(embedding.weight, std=config.init_std)
@@ -99,26 +98,36 @@ class CausalModel(nn.Module):
         self,
         ids: Tensor | None = None,
         mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
         *,
+        position_ids: Tensor | None = None,
         embeddings: Tensor | None = None,
         trace: list[Tensor] | None = None,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
         """All tokens at once.
 
         Args:
             ids: [B, T].
             mask: [B, T], True for real tokens; the others, wherever they are, change nothing.
+            cu_seqlens: of sequences packed end to end, with B = 1.
+            position_ids: [B, T] or [1, T], where positions are learned. By default the real tokens of each sequence
+                are counted, from 0.
             embeddings: [B, T, dim], in place of ids.
             trace: a list, to which what enters each block is added.
+            weights: a list, to which each block's weights [B, H, T, T] are added (lion.nn.weighing).
         """
-        x = self._enter(ids, embeddings, mask, None)
+        x = self._enter(ids, embeddings, mask, cu_seqlens, position_ids, None)
         for block in self.blocks:
             if trace is not None:
                 trace.append(x)
-            if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
-                x = self._gradient_checkpointing_func(block, x, mask)
+            given = x, mask, cu_seqlens, None, None, weights is not None
+            if self.grad_checkpointing and self.training and torch.is_grad_enabled():
+                x, _, found = checkpoint(block, *given, use_reentrant=False)
             else:
-                x = block(x, mask)
+                x, _, found = block(*given)
+            if weights is not None:
+                weights.append(found)
         return self.norm(x)
 
     def prefill(
@@ -128,24 +137,30 @@ class CausalModel(nn.Module):
         states: States | None = None,
         *,
         memory: str = "recurrence",
+        position_ids: Tensor | None = None,
         embeddings: Tensor | None = None,
         trace: list[Tensor] | None = None,
+        weights: list[Tensor] | None = None,
     ) -> tuple[Tensor, States]:
         """What `forward` returns, and the states after the last real token of each sequence.
 
         All tokens at once, too; or one by one after those that `states` are of. (A softmax has no state but all keys
-        and values, whatever the memory is to be.)
+        and values, whatever the memory is to be.) Weights are of all tokens so far, [B, H, T, before + T]: there are
+        some if all calls before have asked for them, since then the states keep what the layers read.
         """
         one_of("memory", memory, MEMORIES)
-        x = self._enter(ids, embeddings, mask, states)
+        x = self._enter(ids, embeddings, mask, None, position_ids, states)
         layers = []
         for i, block in enumerate(self.blocks):
             if trace is not None:
                 trace.append(x)
             before = None if states is None else states.layers[i]
-            x, state = block.extend(x, mask, before, memory)  # type: ignore[operator]
+            x, state, found = block(x, mask, None, before, memory, weights is not None)
             layers.append(state)
-        count = torch.full((len(x),), x.shape[1], device=x.device) if mask is None else mask.sum(1)
+            if weights is not None:
+                weights.append(found)
+        B, T = x.shape[:2]
+        count = torch.full((B,), T, device=x.device) if mask is None else mask.sum(1)
         return self.norm(x), States(layers, count if states is None else states.tokens + count)
 
     def step(self, ids: Tensor, states: States | None = None) -> tuple[Tensor, States]:
@@ -158,7 +173,7 @@ class CausalModel(nn.Module):
         return F.linear(hidden, self.embed.weight)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        self.gradient_checkpointing = enable
+        self.grad_checkpointing = enable
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that are no weights: positions, decays."""
@@ -166,7 +181,13 @@ class CausalModel(nn.Module):
         return {name for name in names if any(part in {"positions", *KEPT} for part in name.split("."))}
 
     def _enter(
-        self, ids: Tensor | None, embeddings: Tensor | None, mask: Tensor | None, states: States | None
+        self,
+        ids: Tensor | None,
+        embeddings: Tensor | None,
+        mask: Tensor | None,
+        cu_seqlens: Tensor | None,
+        position_ids: Tensor | None,
+        states: States | None,
     ) -> Tensor:
         if (ids is None) == (embeddings is None):
             raise ValueError("expected either ids or embeddings.")
@@ -178,8 +199,15 @@ class CausalModel(nn.Module):
                 f"{(B, T)} = [B, T] and bool: True marks a real token."
             )
         if self.positions is not None:
-            before = None if states is None else states.tokens
-            x = x + self.positions(count(x, self.config.max_tokens, mask, before=before))
+            if position_ids is None:
+                before = None if states is None else states.tokens
+                position_ids = count(x, self.config.max_tokens, mask, cu_seqlens, before=before)
+            x = x + self.positions(position_ids)
+        elif position_ids is not None:
+            raise ValueError(
+                "position_ids is given, but positions is 'none'; expected none: leave them out. "
+                "(Packed sequences are told apart by cu_seqlens.)"
+            )
         return self.drop(x)
 
 
@@ -193,14 +221,32 @@ class Block(nn.Module):
         self.mlp = Mlp(config.dim, round(config.dim * config.mlp_ratio), config.dropout)
         self._init_weights(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        x = x + self.drop(self.attn(self.norm1(x), mask))
-        return x + self.mlp(self.norm2(x))
-
-    def extend(self, x: Tensor, mask: Tensor | None, state: State | None, memory: str) -> tuple[Tensor, State]:
-        mixed, state = extend(self.attn, self.norm1(x), mask, state, memory)
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        state: State | None = None,
+        memory: str | None = None,
+        weighing: bool = False,
+    ) -> tuple[Tensor, State | None, Tensor | None]:
+        """The output; with `memory` the state after these tokens, which follow those of `state`; and with `weighing`
+        the weights of attention, by which the output is computed then."""
+        normed = self.norm1(x)
+        after = weights = None
+        if memory is not None:
+            before = None if state is None else {name: y for name, y in state.items() if name not in READ}
+            mixed, after = extend(self.attn, normed, mask, before, memory)
+            if weighing:
+                read = _read(normed, mask, state)
+                after |= read
+                mixed, weights = mix_by_weights(self.attn, read["inputs"], read["real"], last=x.shape[1])
+        elif weighing:
+            mixed, weights = mix_by_weights(self.attn, normed, mask, cu_seqlens)
+        else:
+            mixed = self.attn(normed, mask, cu_seqlens)
         x = x + self.drop(mixed)
-        return x + self.mlp(self.norm2(x)), state
+        return x + self.mlp(self.norm2(x)), after, weights
 
     def _init_weights(self, config: CausalConfig) -> None:
         # What is added to the stream of all blocks is smaller the more of them there are.
@@ -211,6 +257,19 @@ class Block(nn.Module):
         for linear, std in stds.items():
             nn.init.normal_(linear.weight, std=std)
             nn.init.zeros_(linear.bias)
+
+
+def _read(x: Tensor, mask: Tensor | None, state: State | None) -> State:
+    """All that a layer has read so far, and which of it is real."""
+    new = {"inputs": x, "real": x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask}
+    if state is None:
+        return new
+    if not state.keys() >= new.keys():
+        raise ValueError(
+            "weights are asked for, but the state has none of the tokens before; expected to be asked for them in all "
+            "calls since the first: a state has all tokens in one sum."
+        )
+    return {name: torch.cat([state[name], new[name]], 1) for name in READ}
 
 
 class Mlp(nn.Module):

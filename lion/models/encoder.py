@@ -1,7 +1,6 @@
 """Encoders of text: BERT's architecture, with any variant of the table in the place of its attention."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from lion.models.positions import count, warn_if_blind, waves
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
+from lion.nn.weighing import mix_by_weights
 from lion.ops.checks import one_of
 
 
@@ -48,14 +48,12 @@ class EncoderConfig:
 class Encoder(nn.Module):
     """[B, T] tokens -> [B, T, dim]"""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: EncoderConfig, layer: type["EncoderLayer"] | None = None):
         super().__init__()
         self.config = config
+        self.grad_checkpointing = False
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.depth))
-        # By these names transformers finds them, and puts in a function of its own.
-        self.gradient_checkpointing = False
-        self._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+        self.layers = nn.ModuleList((layer or EncoderLayer)(config) for _ in range(config.depth))
         warn_if_blind(config)
 
     def forward(
@@ -68,6 +66,7 @@ class Encoder(nn.Module):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         all_states: bool = False,
+        weights: list[Tensor] | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         """The last layer's output; with `all_states` the first layer's input and every layer's output.
 
@@ -79,20 +78,24 @@ class Encoder(nn.Module):
             position_ids: [B, T] or [1, T], where positions are learned. By default the real tokens of each sequence
                 are counted, from 0.
             inputs_embeds: [B, T, dim], in the place of input_ids and their embeddings.
+            weights: a list, to which each layer's weights [B, H, T, T] are added (lion.nn.weighing).
         """
         x = self.embeddings(input_ids, mask, cu_seqlens, token_type_ids, position_ids, inputs_embeds)
         states = (x,) if all_states else ()
         for layer in self.layers:
-            if self.gradient_checkpointing and torch.is_grad_enabled():
-                x = self._gradient_checkpointing_func(layer, x, mask, cu_seqlens)
+            given = x, mask, cu_seqlens, weights is not None
+            if self.grad_checkpointing and torch.is_grad_enabled():
+                x, found = checkpoint(layer, *given, use_reentrant=False)
             else:
-                x = layer(x, mask, cu_seqlens)
+                x, found = layer(*given)
+            if weights is not None:
+                weights.append(found)
             if all_states:
                 states = (*states, x)
         return states if all_states else x
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        self.gradient_checkpointing = enable
+        self.grad_checkpointing = enable
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that are no weights: decays and the like."""
@@ -168,9 +171,16 @@ class EncoderLayer(nn.Module):
         for linear in (self.mlp.fc1, self.mlp.fc2):
             init_linear(linear, config.init_std)
 
-    def forward(self, x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-        x = self.norm1(x + self.dropout(self.attention_norm(self.attention(x, mask, cu_seqlens))))
-        return self.norm2(x + self.dropout(self.mlp(x)))
+    def forward(
+        self, x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, weighing: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output, and with `weighing` the weights of attention, by which it is computed then."""
+        if weighing:
+            mixed, weights = mix_by_weights(self.attention, x, mask, cu_seqlens)
+        else:
+            mixed, weights = self.attention(x, mask, cu_seqlens), None
+        x = self.norm1(x + self.dropout(self.attention_norm(mixed)))
+        return self.norm2(x + self.dropout(self.mlp(x))), weights
 
 
 def make_attention(config: EncoderConfig) -> LionAttention:

@@ -348,7 +348,8 @@ def caught_signals() -> Iterator[list[int]]:
 
 
 def _recompute(model: nn.Module) -> None:
-    for name in ("set_grad_checkpointing", "gradient_checkpointing_enable"):  # timm's name, and transformers'
+    # timm's name; transformers', and the one it had before version 5.23
+    for name in ("set_grad_checkpointing", "activation_checkpointing_enable", "gradient_checkpointing_enable"):
         enable = getattr(model, name, None)
         if enable is not None:
             enable()

@@ -34,7 +34,8 @@ def test_very_long_ones_are_trained_with_checkpointing(monkeypatch):
     ]
     for case in cases[:2]:
         assert long.make_model("lion_s", case).checkpointed is case.recomputed
-        assert long.make_model("Mamba-2", case).is_gradient_checkpointing is case.recomputed
+        mamba = long.make_model("Mamba-2", case)
+        assert any(getattr(part, "gradient_checkpointing", False) for part in mamba.modules()) is case.recomputed
 
 
 def test_memory_with_checkpointing_is_not_told_from_memory_without():

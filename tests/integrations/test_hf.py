@@ -19,7 +19,8 @@ from lion.ops.kernels import FORMS
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 hf = pytest.importorskip("lion.integrations.hf")
-from lion.integrations import hf_convert, hf_encoder  # noqa: E402
+from lion.integrations import hf_config, hf_convert, hf_encoder  # noqa: E402
+from tests.integrations.hf_small import checkpointing  # noqa: E402
 
 WORDS, LABELS = 50, 3
 SMALL = {
@@ -75,7 +76,7 @@ def assert_close(got, want, tolerance=1e-5):
 
 def test_config(tmp_path):
     assert hf.LionConfig().encoder() == EncoderConfig()
-    assert set(hf_encoder.FIELDS.values()) == {field.name for field in dataclasses.fields(EncoderConfig)}
+    assert set(hf_config.FIELDS.values()) == {field.name for field in dataclasses.fields(EncoderConfig)}
     same = {"positions": "learned", "features": "elu", "decay": "fixed", "norm": "none", "attention_norm": True}
     config = hf.LionConfig("lion_d", hidden_size=64, pad_token_id=None, **same, num_labels=4, form="scan")
     config.save_pretrained(tmp_path)
@@ -149,6 +150,15 @@ def test_one_head_after_another(tmp_path):
     other = kind.from_pretrained(tmp_path, num_labels=2, ignore_mismatched_sizes=True)
     assert other(tokens(2, 9)).logits.shape == (2, 2)
     assert_close(other.lion.state_dict(), model.lion.state_dict(), 0)
+
+
+@every_variant
+def test_modules_kept_in_single_precision_exist(variant):
+    model = small(variant=variant)
+    kept = {"decay"} if any(".decay." in name for name in model.state_dict()) else set()
+    assert model._keep_in_fp32_modules_strict == kept
+    assert model._no_split_modules == {"LionLayer"}
+    assert {type(layer).__name__ for layer in model.lion.encoder.layers} == {"LionLayer"}
 
 
 def test_half_precision_keeps_decays(tmp_path):
@@ -289,14 +299,13 @@ def test_a_mask_that_hides_nothing_is_none(ones):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"output_attentions": True}, "output_attentions is True; expected False: linear attention computes no"),
         ({"attention_mask": torch.ones(2, 1, 9, 9)}, r"shape \(2, 1, 9, 9\); expected \(2, 9\) = \[B, T\]"),
         ({"attention_mask": torch.ones(1, 3)}, r"attention_mask has shape \(1, 3\); expected \(2, 9\)"),
         (
             {"attention_mask": torch.eye(9)[:2], "cu_seqlens": torch.tensor([0, 9])},
             "attention_mask hides tokens, but cu_seqlens is given; expected one of them",
         ),
-        ({"position_ids": tokens(2, 9)}, "position_ids is given, but positions is 'none'"),
+        ({"position_ids": tokens(2, 9)}, "position_ids do not count .* but positions is 'none'; expected 0, 1, 2"),
         ({"inputs_embeds": torch.randn(2, 9, 32)}, "input_ids and inputs_embeds are given"),
     ],
 )
@@ -325,7 +334,7 @@ def test_checkpointing_changes_nothing(kind, reentrant):
     model, ids = small(kind).train(), tokens(2, 9)
     inputs = {"input_ids": ids} if kind is hf.LionModel else {"input_ids": ids, "labels": labels_for(kind, ids)}
     runs = []
-    model.base_model.encoder.layers[0].register_forward_pre_hook(lambda *_: runs.append(1))
+    model.base_model.encoder.layers[0].norm1.register_forward_pre_hook(lambda *_: runs.append(1))
 
     def found():
         runs.clear()
@@ -334,11 +343,10 @@ def test_checkpointing_changes_nothing(kind, reentrant):
 
     want = found()
     assert len(runs) == 1
-    model.gradient_checkpointing_enable(None if reentrant is None else {"use_reentrant": reentrant})
-    assert model.is_gradient_checkpointing
+    checkpointing(model, None if reentrant is None else {"use_reentrant": reentrant})
     assert_close(found(), want)
     assert len(runs) == 2  # once more on the way back
-    model.gradient_checkpointing_disable()
+    checkpointing(model, enable=False)
     found()
     assert len(runs) == 1
 
@@ -380,6 +388,37 @@ def test_other_losses(options, labels, want, kind):
     output = model(tokens(2, 9), labels=labels)
     assert_close(output.loss, want(output.logits, labels.float().view(2, -1)))
     assert model.config.problem_type == kind
+
+
+@every_head
+def test_losses_of_parts_add_up(kind):
+    """With num_items_in_batch: micro-batches of other sizes are not worth the same."""
+    model, ids = small(kind), tokens(4, 9)
+    labels = labels_for(kind, ids).clone()
+    if labels.dim() == 2:
+        labels[0, 2:] = -100
+    labelled = (labels != -100).sum()
+    whole = model(ids, labels=labels).loss
+    for items in (labelled, labelled.item()):
+        parts = [model(ids[rows], labels=labels[rows], num_items_in_batch=items).loss for rows in ([0], [1, 2, 3])]
+        assert_close(sum(parts), whole)
+    assert model.accepts_loss_kwargs
+
+
+@pytest.mark.parametrize("labels", [torch.rand(4, 1), torch.tensor([[0.0, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]])])
+def test_other_losses_of_parts_add_up(labels):
+    model, ids = small(hf.LionForSequenceClassification, num_labels=labels.shape[1]), tokens(4, 9)
+    whole = model(ids, labels=labels).loss
+    items = labels.numel()
+    parts = [model(ids[rows], labels=labels[rows], num_items_in_batch=items).loss for rows in ([0], [1, 2, 3])]
+    assert_close(sum(parts), whole)
+
+
+def test_losses_of_half_precision_are_in_single():
+    model, ids = small().bfloat16(), tokens(2, 9)
+    output = model(ids, labels=ids)
+    assert output.loss.dtype == torch.float32
+    assert_close(output.loss, F.cross_entropy(output.logits.float().flatten(0, 1), ids.flatten()))
 
 
 def test_parameters_without_weight_decay():

@@ -12,6 +12,7 @@ from lion.train.optim import make_optimizer
 
 transformers = pytest.importorskip("transformers")
 hf = pytest.importorskip("lion.integrations.hf_causal")
+from tests.integrations.hf_small import checkpointing  # noqa: E402
 
 SMALL = {"vocab_size": 13, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SOME = ("softmax", "lion_s", "gla", "rwkv6", "xlstm", "deltanet")  # one of each kind
@@ -140,13 +141,17 @@ def test_generation_from_embeddings(mode):
 
 @some
 def test_candidates_are_taken_back(mixer):
-    """Of tokens that were guessed, those that are wrong."""
+    """Of tokens that were guessed, by looking up the prompt or by another model, those that are wrong."""
     model, ids = small(mixer), tokens(1, 5).repeat(1, 3)
     want = generate(model, "attention", ids, 20)
-    torch.testing.assert_close(generate(model, "cache", ids, 20, prompt_lookup_num_tokens=3), want)
-    if mixer != "softmax":
-        with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
-            generate(model, "recurrence", ids, prompt_lookup_num_tokens=3)
+    for mode in hf.MODES:  # whatever it is, all tokens are kept then
+        torch.testing.assert_close(generate(model, mode, ids, 20, prompt_lookup_num_tokens=3), want)
+        torch.testing.assert_close(generate(model, mode, ids, 20, assistant_model=small("lion_d")), want)
+    model.generation_mode = "recurrence"
+    kept = model(ids[:, :-1]).past_key_values
+    if mixer != "softmax":  # whose state is all keys and values
+        with pytest.raises(ValueError, match="past_key_values has mode 'recurrence', but candidates are to be taken"):
+            generate(model, "recurrence", ids, prompt_lookup_num_tokens=3, past_key_values=kept)
 
 
 @pytest.mark.parametrize("mode", hf.MODES)
@@ -294,8 +299,7 @@ def test_checkpointing_changes_nothing():
     found = []
     for on in (False, True):
         if on:
-            model.gradient_checkpointing_enable()
-        assert model.is_gradient_checkpointing is on
+            checkpointing(model)
         found.append(torch.autograd.grad(model(ids, labels=ids).loss, list(model.parameters())))
     for got, want in zip(*found, strict=True):
         torch.testing.assert_close(got, want)
@@ -379,9 +383,7 @@ def test_what_is_refused():
         generate(model, "cache", ids, past_key_values=transformers.DynamicCache())
     with pytest.raises(ValueError, match="cache_implementation is 'static'; expected None: model"):
         generate(model, "cache", ids, cache_implementation="static")
-    with pytest.raises(ValueError, match="output_attentions is True, but no scores are computed"):
-        model(ids, output_attentions=True)
-    with pytest.raises(ValueError, match=r"attention_mask has shape \(2, 1, 4, 4\); expected 2 dimensions, \[B, T\]"):
+    with pytest.raises(ValueError, match=r"attention_mask has shape \(2, 1, 4, 4\); expected \(2, 4\) = \[B, T\]"):
         model(ids, attention_mask=torch.ones(2, 1, 4, 4))
     with pytest.raises(ValueError, match="expected either input_ids or inputs_embeds"):
         model()
@@ -390,11 +392,13 @@ def test_what_is_refused():
         model.generate(inputs_embeds=model.get_input_embeddings()(ids), max_new_tokens=2, pad_token_id=0)
 
 
-@pytest.mark.parametrize("name", ["position_ids", "cu_seq_lens_q"])
-def test_texts_packed_into_a_row(name):
-    """What DataCollatorWithFlattening makes would have one text read on from another."""
-    with pytest.raises(ValueError, match=f"{name} is given; expected none: a row is one text here"):
-        small()(tokens(1, 9), **{name: torch.arange(9)[None]})
+@every_variant
+def test_modules_kept_in_single_precision_exist(mixer):
+    model = small(mixer)
+    kept = {"decay"} if any(".decay." in name for name in model.state_dict()) else set()
+    assert model._keep_in_fp32_modules_strict == kept
+    assert model._no_split_modules == {"LionBlock"}
+    assert {type(block).__name__ for block in model.model.blocks} == {"LionBlock"}
 
 
 def test_half_precision_keeps_decays(tmp_path):

@@ -242,6 +242,47 @@ def test_what_enters_each_block():
     assert_equal(model(embeddings=model.embed(ids)), model(ids))
 
 
+@pytest.mark.parametrize("positions", ["none", "learned"])
+@some
+def test_packed_sequences(mixer, positions):
+    model, ids = small(mixer, positions=positions), tokens(1, 13)
+    want = torch.cat([model(part) for part in ids.split((5, 1, 7), 1)], 1)
+    assert_equal(model(ids, cu_seqlens=torch.tensor([0, 5, 6, 13])), want)
+
+
+@every_memory
+@some
+def test_weights(mixer, memory):
+    """Of all tokens, whatever is kept of them; the outputs computed by them are the same."""
+    model, ids, weights, same = small(mixer), tokens(2, 9), [], []
+    want = model(ids)
+    assert_equal(model(ids, weights=weights), want)
+    first, states = model.prefill(ids[:, :5], memory=memory, weights=same)
+    assert_equal(first, want[:, :5])
+    assert_equal(same, [x[:, :, :5, :5] for x in weights])
+    same.clear()
+    second, states = model.prefill(ids[:, 5:], None, states, memory=memory, weights=same)
+    assert_equal(second, want[:, 5:])
+    assert_equal(same, [x[:, :, 5:] for x in weights])
+    _, states = model.prefill(ids[:, :1], None, states, memory=memory)  # not asked for: no longer kept
+    with pytest.raises(
+        ValueError, match="weights are asked for, but the state has none of the tokens before; expected"
+    ):
+        model.prefill(ids[:, :1], None, states, memory=memory, weights=[])
+
+
+def test_given_positions():
+    model, ids = small(positions="learned"), tokens(2, 5)
+    place = torch.tensor([[3, 1, 4, 0, 2]])
+    shifted = model.embed(ids) + model.positions(place) - model.positions(torch.arange(5))
+    assert_equal(model(ids, position_ids=place), model(embeddings=shifted))
+    assert_equal(model.prefill(ids, position_ids=place)[0], model(embeddings=shifted))
+    with pytest.raises(
+        ValueError, match="position_ids is given, but positions is 'none'; expected none: leave them out"
+    ):
+        small()(ids, position_ids=place)
+
+
 def test_learned_positions_end():
     model, ids = small(positions="learned", max_tokens=6), tokens(2, 7)
     message = "there are 7 tokens in a sequence; expected at most 6, the max_tokens of the learned positions"

@@ -108,13 +108,24 @@ def test_checkpointing_changes_nothing(mixer):
     assert_same(found[1], found[0])
 
 
+def test_weights():
+    """Of all layers; the outputs computed by them are the same."""
+    model, ids, weights = tiny(depth=3), tokens(2, 9), []
+    mask = torch.arange(9) < torch.tensor([[9], [6]])
+    states = model(ids, mask, all_states=True)
+    assert_same(model(ids, mask, weights=weights)[mask], states[-1][mask])
+    for before, layer, found in zip(states, model.layers, weights, strict=False):
+        assert_same(found, layer.attention.weights(before, mask))
+    assert len(weights) == 3
+
+
 def test_all_states():
     model, ids = tiny(depth=3), tokens(2, 9)
     states = model(ids, all_states=True)
     assert len(states) == 4
     assert_same(states[0], model.embeddings(ids, *[None] * 5))
     for before, layer, after in zip(states, model.layers, states[1:], strict=False):
-        assert_same(layer(before, None, None), after)
+        assert_same(layer(before, None, None)[0], after)
     assert_same(states[-1], model(ids))
 
 

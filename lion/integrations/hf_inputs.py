@@ -1,0 +1,121 @@
+"""What a batch says of its tokens, by transformers' names: which are real, and which are packed into one row."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether values cannot be looked at."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def real_tokens(attention_mask: Tensor | None, given: Tensor | None, *, with_past: bool = False) -> Tensor | None:
+    """True for real tokens of `given` [B, T, ...], which the mask's last columns are of. None if all are real: then
+    nothing need be left out."""
+    if attention_mask is None or given is None:
+        return None
+    B, T = given.shape[:2]
+    shape = tuple(attention_mask.shape)
+    fits = len(shape) == 2 and shape[0] == B and (shape[1] >= T if with_past else shape[1] == T)
+    if not fits:
+        raise ValueError(
+            f"attention_mask has shape {shape}; expected {(B, T)} = [B, T], not 0 for real tokens: "
+            "linear attention has no scores that a mask of pairs could be added to."
+        )
+    mask = attention_mask[:, shape[1] - T :].bool()
+    return None if not is_traced(mask) and mask.all() else mask
+
+
+def packed_sequences(
+    given: Tensor,
+    mask: Tensor | None,
+    *,
+    cu_seqlens: Tensor | None = None,
+    cu_seq_lens_q: Tensor | None = None,
+    cu_seq_lens_k: Tensor | None = None,
+    seq_idx: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    learned: bool = False,
+) -> Tensor | None:
+    """Borders of sequences packed end to end into one row, [sequences + 1]; None if there are none.
+
+    Args:
+        given: [B, T, ...].
+        mask: [B, T], True for real tokens; None if all are.
+        cu_seqlens, cu_seq_lens_q, cu_seq_lens_k: the borders, by any of their names.
+        seq_idx: [B, T], the number of each token's sequence.
+        position_ids: [B or 1, T], which begin anew with every sequence. (Under torch.compile and torch.export the
+            borders have to be given, since values cannot be looked at.)
+        learned: whether the model has an embedding of places. If not, position_ids may say nothing else.
+    """
+    told = {"cu_seqlens": cu_seqlens, "cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k}
+    found: dict[str, Any] = {name: x for name, x in told.items() if x is not None}
+    if len(found) > 1:
+        _check_agreement(found)
+    if not found and seq_idx is not None:
+        found = {"seq_idx": _borders("seq_idx", seq_idx, seq_idx.diff(dim=1) != 0)}
+    if not found and position_ids is not None:
+        found = {"position_ids": _restarts(position_ids, given, mask, learned)}
+    name, borders = next(iter(found.items()), ("", None))
+    if borders is not None and mask is not None:
+        raise ValueError(
+            f"attention_mask hides tokens, but {name} is given; expected one of them: pack sequences without padding."
+        )
+    return borders
+
+
+def _check_agreement(borders: dict[str, Any]) -> None:
+    (name, first), *others = borders.items()
+    for other, x in others:
+        if x is not first and not is_traced(x) and not torch.equal(x, first):
+            raise ValueError(f"{other} is {x.tolist()}, and {name} {first.tolist()}; expected the same borders.")
+
+
+def _restarts(position_ids: Tensor, given: Tensor, mask: Tensor | None, learned: bool) -> Tensor | None:
+    B, T = given.shape[:2]
+    if position_ids.dim() != 2 or position_ids.shape[0] not in (1, B) or position_ids.shape[1] != T:
+        raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected {(B, T)} or {(1, T)}.")
+    if is_traced(position_ids):
+        if mask is None:
+            torch._assert_async(((position_ids == position_ids[:, :1]).sum(1) == 1).all(), _UNSEEN)
+        return None
+    if mask is not None:
+        offset = position_ids - mask.cumsum(1)
+        first = offset.gather(1, mask.int().argmax(1, keepdim=True))
+        if not learned and ((offset != first) & mask).any():
+            raise ValueError(_UNTOLD)
+        return None
+    breaks = position_ids.diff(dim=1) != 1
+    if not breaks.any():
+        return None
+    if (position_ids[:, 1:] == position_ids[:, :1])[breaks].all():
+        return _borders("position_ids", position_ids.expand(B, T), breaks.expand(B, T - 1))
+    if not learned:
+        raise ValueError(_UNTOLD)
+    return None
+
+
+_UNSEEN = (
+    "position_ids begin anew, where torch.compile or torch.export cannot look at them; expected the borders of the "
+    "packed sequences: cu_seq_lens_q, as of DataCollatorWithFlattening(return_flash_attn_kwargs=True)."
+)
+_UNTOLD = (
+    "position_ids do not count the tokens of a sequence one by one, but positions is 'none'; expected 0, 1, 2, ..., "
+    "anew for each packed sequence, or none: the model tells places by its decays, and has no embedding of them."
+)
+
+
+def _borders(name: str, x: Tensor, breaks: Tensor) -> Tensor | None:
+    """Of one row's x [1, T], where `breaks` [1, T - 1] are True."""
+    B, T = x.shape
+    if B > 1:
+        if breaks.any():
+            raise ValueError(
+                f"{name} packs several sequences into each of {B} rows; expected one row: "
+                "flatten the batch to [1, B * T]."
+            )
+        return None
+    inner = breaks[0].nonzero()[:, 0] + 1
+    return torch.cat([inner.new_zeros(1), inner, inner.new_full((1,), T)])
