@@ -5,7 +5,7 @@ Importing this registers them: AutoModel and the other Auto classes load what th
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from lion.models.encoder import Embeddings, Encoder, EncoderLayer, make_attentio
 from lion.models.positions import waves
 from lion.nn.layers import LionAttention, set_form
 from lion.ops.call import accumulation_dtype
-from lion.ops.checks import check_ids
+from lion.ops.checks import BackendName, Form, check_ids
 from lion.optional import need_transformers
 
 need_transformers()
@@ -72,7 +72,7 @@ class LionPreTrainedModel(LionBase):
                 initialization.copy_(weight, self.config.initializer_range * waves(*weight.shape).to(weight))
 
     def set_form(
-        self, form: str, *, backend: str | None = None, chunk_size: int | None = None
+        self, form: Form, *, backend: BackendName | None = None, chunk_size: int | None = None
     ) -> "LionPreTrainedModel":
         """`lion.set_form`, which calls this too, so that the config remembers it."""
         self.config.form = form
@@ -98,7 +98,7 @@ class LionModel(LionPreTrainedModel):
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True):
         super().__init__(config)
         self.encoder = Encoder(config.encoder(), LionLayer)
-        set_form(self.encoder, config.form)
+        set_form(self.encoder, cast(Form, config.form))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
         self.post_init()
 

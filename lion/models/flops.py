@@ -15,7 +15,7 @@ from torch import nn
 from lion.models.baselines import Hydra, SelectiveScan
 from lion.models.vision import Block, VisionConfig, VisionModel
 from lion.nn.layers import LionAttention, directions
-from lion.ops.checks import one_of
+from lion.ops.checks import Direction, one_of
 from lion.ops.flops import FORMS, SOFTMAX, Attention, flops
 
 Size = int | tuple[int, int] | None  # of an image, in pixels; None: the config's
@@ -65,7 +65,7 @@ class Costs(NamedTuple):
 
 
 @functools.cache
-def _block(config: VisionConfig, direction: str) -> Costs:
+def _block(config: VisionConfig, direction: Direction) -> Costs:
     with torch.device("meta"):  # no memory for the weights, no numbers
         block = Block(config, direction, 0.0)
         return Costs(_count(block), _projections(block.attn), tuple(_calls(block.attn)))
