@@ -1,0 +1,3 @@
+import os
+
+SEED = int(os.environ.get("LION_TEST_SEED", "0"))  # added to all seeds of the tests: they are to pass for every one

@@ -22,8 +22,9 @@ BESIDE = {"exporters.test_export": "ExportTesterMixin", "generation.test_utils":
 def why_not() -> str | None:
     """What is missing, if they cannot run."""
     try:
-        if not (neighbours.folder("transformers") / f"{COMMON}.py").exists():
-            return f"there is no {COMMON}.py in {neighbours.folder('transformers')}; `python tests/neighbours.py transformers` fetches it."
+        path = neighbours.folder("transformers") / f"{COMMON}.py"
+        if not path.exists():
+            return f"there is no {path}; `python tests/neighbours.py transformers` fetches it."
         version("parameterized")
     except PackageNotFoundError as missing:
         return f"{missing.name} is not installed."

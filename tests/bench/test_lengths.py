@@ -15,6 +15,7 @@ from lion.cli import main
 from lion.train import text
 from lion.train.loop import train
 from lion.train.using import evaluate, load_run
+from tests import SEED
 
 LENGTH = 16
 HELD_OUT = 16 * LENGTH  # tokens, at least
@@ -32,7 +33,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    generator = random.Random(0)
+    generator = random.Random(SEED)
     words = ["the", "a", "film", "actor", "scene", "was", "very", "great", "dull"]
     for n in range(30):
         (folder / f"{n}.txt").write_text(" ".join(generator.choices(words, k=60)) + ".")

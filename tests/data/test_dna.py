@@ -24,6 +24,7 @@ from lion.data.dna import (
 from lion.data.fasta import CLS, MASK, PAD, A, Genome, N, T, decode, encode, reverse_complement
 from lion.data.markov import PRIOR, count_contexts, markov_accuracy
 from lion.train.stream import Stream
+from tests import SEED
 
 
 def fails(kind, message):
@@ -308,7 +309,7 @@ def shares(tables, before, after):
 @pytest.fixture
 def wordy(tmp_path):
     """There is something to be learned from neighbours."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(SEED)
     words = ["".join(generator.choice(list("ACGTN"), 9, p=[0.4, 0.2, 0.2, 0.19, 0.01])) for _ in range(12)]
     path = tmp_path / "words.fa"
     path.write_text(">x\n" + "".join(generator.choice(words, 900)))

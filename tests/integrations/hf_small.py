@@ -3,6 +3,7 @@
 import torch
 
 from lion.integrations import hf, hf_causal
+from tests import SEED
 
 WORDS, LABELS = 50, 3
 SIZES = {"vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -25,7 +26,7 @@ def config(kind, variant="lion_s", **options):
 
 def small(kind, variant="lion_s", **options):
     """In double precision."""
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     model = kind(config(kind, variant, **options)).double().eval()
     with torch.no_grad():
         for name, x in model.named_parameters():
@@ -35,7 +36,7 @@ def small(kind, variant="lion_s", **options):
 
 
 def tokens(*shape):
-    return torch.randint(5, WORDS, shape, generator=torch.Generator().manual_seed(1))
+    return torch.randint(5, WORDS, shape, generator=torch.Generator().manual_seed(SEED + 1))
 
 
 def labels_for(kind, ids):

@@ -20,6 +20,7 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 hf = pytest.importorskip("lion.integrations.hf")
 from lion.integrations import hf_config, hf_convert, hf_encoder  # noqa: E402
+from tests import SEED  # noqa: E402
 from tests.integrations.hf_small import checkpointing  # noqa: E402
 
 WORDS, LABELS = 50, 3
@@ -44,12 +45,12 @@ every_variant = pytest.mark.parametrize("variant", lion.VARIANTS)
 
 def small(kind=hf.LionForMaskedLM, variant="lion_s", **options):
     """With weights so large that tokens and layers make a difference."""
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     return kind(hf.LionConfig(variant, **{**SMALL, "num_labels": LABELS, "initializer_range": 0.2, **options})).eval()
 
 
 def tokens(*shape):
-    return torch.randint(5, WORDS, shape, generator=torch.Generator().manual_seed(1))
+    return torch.randint(5, WORDS, shape, generator=torch.Generator().manual_seed(SEED + 1))
 
 
 def labels_for(kind, ids):
@@ -115,7 +116,7 @@ def test_auto_classes(kind, tmp_path):
 def test_what_a_checkpoint_lacks_begins_as_new(variant):
     """As in a new model: decays and positions, too, and what some variants have a beginning of their own for."""
     config = hf.LionConfig(variant, positions="learned", **SMALL)
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     new = hf.LionForSequenceClassification(config)
     some = {name: x + 1 for name, x in new.state_dict().items() if "layers.1" in name}
     loaded = hf.LionForSequenceClassification.from_pretrained(None, config=config, state_dict=some)
@@ -338,7 +339,7 @@ def test_checkpointing_changes_nothing(kind, reentrant):
 
     def found():
         runs.clear()
-        torch.manual_seed(1)
+        torch.manual_seed(SEED + 1)
         return gradients(model, **inputs)
 
     want = found()
@@ -520,7 +521,7 @@ def test_trainer(kind, tokenizer, tmp_path):
 
 
 def small_bert(kind=transformers.BertForMaskedLM, **options):
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     model = kind(kind.config_class(**{**SMALL, **options})).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)

@@ -12,6 +12,7 @@ from lion.train.optim import make_optimizer
 
 transformers = pytest.importorskip("transformers")
 hf = pytest.importorskip("lion.integrations.hf_causal")
+from tests import SEED  # noqa: E402
 from tests.integrations.hf_small import checkpointing  # noqa: E402
 
 SMALL = {"vocab_size": 13, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -23,7 +24,7 @@ few = pytest.mark.parametrize("mixer", ["softmax", "lion_s", "xlstm", "deltanet"
 
 def small(mixer="lion_s", **changes):
     """With nothing at a special value; in double precision, so that no mode finds another token by rounding."""
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     model = hf.LionForCausalLM(hf.LionCausalConfig(mixer=mixer, **SMALL | changes)).double().eval()
     with torch.no_grad():
         for x in model.parameters():
@@ -32,12 +33,12 @@ def small(mixer="lion_s", **changes):
 
 
 def tokens(*size):
-    return torch.randint(1, SMALL["vocab_size"], size, generator=torch.Generator().manual_seed(1))
+    return torch.randint(1, SMALL["vocab_size"], size, generator=torch.Generator().manual_seed(SEED + 1))
 
 
 def generate(model, mode, ids, length=8, **options):
     model.generation_mode = mode
-    torch.manual_seed(2)
+    torch.manual_seed(SEED + 2)
     return model.generate(ids, max_new_tokens=length, pad_token_id=0, **options)
 
 
@@ -216,7 +217,7 @@ def test_saved_and_loaded(mixer, tmp_path):
 
 @pytest.mark.parametrize("mixer", ["lion_d", "grfa", "lion_s_diag", "rwkv6"])
 def test_what_a_checkpoint_lacks_begins_anew(mixer, tmp_path):
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     model = hf.LionForCausalLM(hf.LionCausalConfig(mixer=mixer, **SMALL))
     model.save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
@@ -237,10 +238,10 @@ def test_what_a_checkpoint_lacks_begins_anew(mixer, tmp_path):
 
 
 def test_new_models_begin_as_ours():
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     config = hf.LionCausalConfig(mixer="rwkv6", **SMALL)
     model = hf.LionForCausalLM(config)
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     ours = CausalModel(config.causal())
     for name, x in ours.state_dict().items():
         assert torch.equal(x, model.model.state_dict()[name]), name
@@ -332,7 +333,7 @@ def test_a_mask_of_either_length():
 
 def test_it_is_gpt2():
     """With softmax and learned positions, and GPT-2's weights."""
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     sizes = {"vocab_size": 13, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 12}
     gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)).eval()
     with torch.no_grad():

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("lion.integrations.hf")
 from lion.integrations.hf_causal import MODES, LionCache, LionCausalConfig, LionForCausalLM  # noqa: E402
+from tests import SEED  # noqa: E402
 from tests.integrations.hf_small import SIZES, WORDS, small, tokens  # noqa: E402
 
 variants = pytest.mark.parametrize("variant", ["lion_s", "lion_lit", "rwkv6", "deltanet", "softmax"])
@@ -25,7 +26,7 @@ def model_of(variant, mode="recurrence", **options):
 
 
 def generate(model, ids=None, length=4, **options):
-    torch.manual_seed(2)
+    torch.manual_seed(SEED + 2)
     return model.generate(ids, max_new_tokens=length, min_new_tokens=length, **{"pad_token_id": 0, **options})
 
 

@@ -6,6 +6,8 @@ timm's own tests ask the same (test_timm_own.py), where they can be had.
 import pytest
 import torch
 
+from tests import SEED
+
 lion_timm = pytest.importorskip("lion.integrations.timm")
 timm = pytest.importorskip("timm")
 
@@ -67,11 +69,11 @@ def test_a_graph_of_fx(name):
 def test_a_graph_of_fx_learns_the_same(name):
     model, x = small(name, drop_path_rate=0.3).train(), torch.randn(4, 3, 64, 64)
     graph = timm.layers.create_feature_extractor(model, ["head"])
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     model(x).square().sum().backward()
     want = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     graph(x)["head"].square().sum().backward()
     torch.testing.assert_close([parameter.grad for parameter in model.parameters()], want)
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests import neighbours
+from tests import SEED, neighbours
 
 lion_timm = pytest.importorskip("lion.integrations.timm")
 timm = pytest.importorskip("timm")
@@ -73,7 +73,7 @@ def test_timms_own(monkeypatch, check, name):
         pytest.skip(f"timm {timm.__version__} has no {check}")
     # Blocks are all alike: with three of them, as many as timm wants of feature maps, there is nothing less to check.
     monkeypatch.setattr(tests, "create_model", functools.partial(timm.create_model, depth=3))
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     test = getattr(tests, check)
     takes = inspect.signature(test).parameters
     test(name, **{argument: value for argument, value in ARGUMENTS.items() if argument in takes})

@@ -5,6 +5,7 @@ import torch
 
 import lion
 from lion.models.causal import MEMORIES, CausalConfig, CausalModel
+from tests import SEED
 
 SMALL = {"vocab_size": 11, "dim": 16, "depth": 2, "heads": 2}
 SOME = ("softmax", "lion_s", "gla", "rwkv6", "xlstm", "deltanet")  # one of each kind
@@ -15,7 +16,7 @@ some = pytest.mark.parametrize("mixer", SOME)
 
 def small(mixer="lion_s", **changes):
     """With nothing at a special value."""
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     model = CausalModel(CausalConfig(mixer, **SMALL | changes)).double().eval()
     with torch.no_grad():
         for x in model.parameters():
@@ -24,7 +25,7 @@ def small(mixer="lion_s", **changes):
 
 
 def tokens(*size):
-    return torch.randint(SMALL["vocab_size"], size, generator=torch.Generator().manual_seed(1))
+    return torch.randint(SMALL["vocab_size"], size, generator=torch.Generator().manual_seed(SEED + 1))
 
 
 def generate(model, ids, prompt, memory):

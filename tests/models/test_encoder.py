@@ -10,13 +10,14 @@ import lion
 from lion.models.encoder import ENCODERS, Encoder, EncoderConfig
 from lion.models.positions import waves
 from lion.ops.kernels import CHUNKED, FORMS, KERNELS
+from tests import SEED
 
 WORDS = 50
 SOME = ["softmax", "lion_lit", "lion_d", "lion_s", "lion_s_diag", "mamba2", "xlstm", "deltanet"]  # one of each kind
 
 
 def tiny(**changes) -> Encoder:
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     model = Encoder(dataclasses.replace(ENCODERS["tiny"], vocab_size=WORDS, **changes)).double().eval()
     for parameter in model.embeddings.parameters():
         torch.nn.init.normal_(parameter)  # so that no token is like another
@@ -24,7 +25,7 @@ def tiny(**changes) -> Encoder:
 
 
 def tokens(*shape):
-    return torch.randint(1, WORDS, shape, generator=torch.Generator().manual_seed(1))
+    return torch.randint(1, WORDS, shape, generator=torch.Generator().manual_seed(SEED + 1))
 
 
 def gradients(model, *inputs, **options):
@@ -103,7 +104,7 @@ def test_checkpointing_changes_nothing(mixer):
     found = []
     for enable in (False, True):
         model.set_grad_checkpointing(enable)
-        torch.manual_seed(1)
+        torch.manual_seed(SEED + 1)
         found.append(gradients(model, ids))
     assert_same(found[1], found[0])
 
@@ -170,7 +171,7 @@ def test_learned_positions_end_somewhere():
 
 @pytest.mark.parametrize("mixer", ["softmax", "lion_lit", "lion_s", "deltanet"])
 def test_order_makes_a_difference_or_is_warned_of(mixer, caplog):
-    ids, shuffled = tokens(1, 9), torch.randperm(9, generator=torch.Generator().manual_seed(0))
+    ids, shuffled = tokens(1, 9), torch.randperm(9, generator=torch.Generator().manual_seed(SEED))
     with caplog.at_level(logging.WARNING, "lion"):
         model = tiny(mixer=mixer)
     same = torch.allclose(model(ids)[:, shuffled], model(ids[:, shuffled]))
@@ -195,7 +196,7 @@ def test_choices():
 
 @pytest.mark.parametrize("mixer", lion.VARIANTS)
 def test_weights_begin_as_berts(mixer):
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     config = EncoderConfig(mixer=mixer, vocab_size=100, dim=64, depth=1, heads=2, mlp_dim=128, positions="learned")
     model = Encoder(config)
     own = {"attention.in_proj"} if lion.VARIANTS[mixer].state_space_init else set()

@@ -9,6 +9,7 @@ from torch.export import Dim
 import lion
 from lion.models.registry import create_model
 from lion.models.scripting import likeness
+from tests import SEED
 
 SMALL = {"dim": 32, "heads": 2, "depth": 1, "patch_size": 8, "image_size": (48, 48), "num_classes": 5}
 SHAPES = [(3, 3, 40, 52), (1, 3, 48, 48), (2, 3, 64, 33), (5, 3, 9, 90), (2, 3, 200, 150)]
@@ -17,7 +18,7 @@ KINDS = ["softmax", "lion_lit", "lion_s_2scan", "deltanet", "deit_distilled", "h
 
 
 def small(kind, **changes):
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     return create_model(f"{kind}_tiny_patch16_224", **SMALL | changes).double().eval()
 
 

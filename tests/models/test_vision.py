@@ -6,17 +6,18 @@ import torch
 import lion
 from lion.models.registry import MODELS, create_model, model_config
 from lion.models.vision import VisionConfig, VisionModel
+from tests import SEED
 
 SMALL = {"dim": 32, "depth": 2, "heads": 2, "patch_size": 4, "image_size": (16, 16), "num_classes": 5}
 
 
 def small(**changes) -> VisionModel:
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     return VisionModel(VisionConfig(**(SMALL | changes))).double().eval()
 
 
 def images(height=16, width=16):
-    return torch.randn(2, 3, height, width, generator=torch.Generator().manual_seed(1)).double()
+    return torch.randn(2, 3, height, width, generator=torch.Generator().manual_seed(SEED + 1)).double()
 
 
 @pytest.mark.parametrize(("size", "millions"), [("tiny", 5.7), ("small", 22), ("base", 86.5)])
@@ -31,7 +32,7 @@ def test_sizes(size, millions):
 def test_forms_agree_on_the_whole_model(name):
     config = MODELS[name]
     shape = {"dim": 32, "heads": 2, "depth": 2, "patch_size": 8, "image_size": (24, 24), "num_classes": 5}
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     model = create_model(name, **shape).double().eval()
     x = torch.randn(2, 3, 24, 24).double()
     with torch.no_grad():
@@ -115,7 +116,7 @@ def test_a_class_token_sees_every_patch(direction):
 def test_drop_path_leaves_out_whole_examples():
     model = small(drop_path=0.5).train()
     assert [block.drop_path.probability for block in model.blocks] == [0, 0.5]
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     x = torch.ones(1000, 3)
     y = model.blocks[1].drop_path(x)
     assert set(y[:, 0].tolist()) == {0.0, 2.0}

@@ -6,6 +6,7 @@ import torch
 import lion
 from lion.ops import torch_forms, torch_scan
 from lion.ops.cpu.library import DIRECTIONS, NORMS, RAW
+from tests import SEED
 from tests.ops.problems import assert_same, kernels, output_and_gradients, problem
 
 
@@ -125,7 +126,7 @@ def test_backward_inside_autocast_keeps_the_sums_in_float32():
     want = output_and_gradients(lion.attention, kwargs)
     q, k, v, log_decay = (kwargs[name].detach().requires_grad_() for name in ("q", "k", "v", "log_decay"))
     out = lion.attention(q, k, v, log_decay, form="scan")
-    along = torch.randn(out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).float()
+    along = torch.randn(out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(SEED + 1)).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         (grad,) = torch.autograd.grad(out, log_decay, along)
     assert (grad - want["log_decay"]).abs().max() <= 1e-5 * want["log_decay"].abs().max()

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from lion.cli import main
+from tests import SEED
 from tests.train.runs import as_options
 
 
@@ -43,7 +44,7 @@ def test_predict(finished, capsys, tmp_path):
 
 
 def test_a_folder_of_images_needs_nothing_else(tmp_path, capsys):
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(SEED)
     for label, brightness in (("dark", 60), ("light", 200)):
         (tmp_path / "mine" / label).mkdir(parents=True)
         for n in range(20):

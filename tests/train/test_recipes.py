@@ -9,6 +9,7 @@ from lion import recipes
 from lion.recipes import vision
 from lion.train import images
 from lion.train.stream import Stream
+from tests import SEED
 from tests.data import write_cifar, write_folder, write_mnist
 
 
@@ -43,7 +44,7 @@ def test_a_step_of_every_recipe(name, data, monkeypatch):
     task = replace(run.task, image_size=size, model=model).resolved()
     examples = task.train_set(0)
     (keys,) = Stream(len(examples), 4, 0, range(1))
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     network = task.make_model()
     loss, shown = task.loss(network, examples.__getitems__(keys), seed=0, step=0)
     loss.backward()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from lion import recipes
 from lion.data import FETCHED
 from lion.data.glue import GLUE
+from tests import SEED
 
 GOOD, BAD = ["great", "lovely", "superb", "fine", "wonderful"], ["awful", "poor", "dull", "boring", "terrible"]
 WORDS = ["the", "a", "film", "movie", "actor", "scene", "of", "and", "was", "very"]
@@ -14,7 +15,7 @@ SMALL = {"dim": 16, "depth": 1, "heads": 2}
 
 def write_texts(folder, count=60):
     """Documents, and reviews of two kinds."""
-    generator = random.Random(0)
+    generator = random.Random(SEED)
     folder.mkdir(parents=True, exist_ok=True)
     for n in range(count):
         kind = GOOD if n % 2 else BAD
