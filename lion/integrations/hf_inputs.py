@@ -5,6 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+UNSEEN = (
+    "position_ids begin anew, where torch.compile or torch.export cannot look at them; expected the borders of the "
+    "packed sequences: cu_seq_lens_q, as of DataCollatorWithFlattening(return_flash_attn_kwargs=True)."
+)
+UNTOLD = (
+    "position_ids do not count the tokens of a sequence one by one, but positions is 'none'; expected 0, 1, 2, ..., "
+    "anew for each packed sequence, or none: the model tells places by its decays, and has no embedding of them."
+)
+
 
 def is_traced(x: Tensor) -> bool:
     """Whether values cannot be looked at."""
@@ -74,18 +83,19 @@ def _check_agreement(borders: dict[str, Any]) -> None:
 
 
 def _restarts(position_ids: Tensor, given: Tensor, mask: Tensor | None, learned: bool) -> Tensor | None:
+    """Borders where position_ids begin anew; None if they count on to the end of every row."""
     B, T = given.shape[:2]
     if position_ids.dim() != 2 or position_ids.shape[0] not in (1, B) or position_ids.shape[1] != T:
         raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected {(B, T)} or {(1, T)}.")
     if is_traced(position_ids):
         if mask is None:
-            torch._assert_async(((position_ids == position_ids[:, :1]).sum(1) == 1).all(), _UNSEEN)
+            torch._assert_async(((position_ids == position_ids[:, :1]).sum(1) == 1).all(), UNSEEN)
         return None
     if mask is not None:
         offset = position_ids - mask.cumsum(1)
         first = offset.gather(1, mask.int().argmax(1, keepdim=True))
         if not learned and ((offset != first) & mask).any():
-            raise ValueError(_UNTOLD)
+            raise ValueError(UNTOLD)
         return None
     breaks = position_ids.diff(dim=1) != 1
     if not breaks.any():
@@ -93,18 +103,8 @@ def _restarts(position_ids: Tensor, given: Tensor, mask: Tensor | None, learned:
     if (position_ids[:, 1:] == position_ids[:, :1])[breaks].all():
         return _borders("position_ids", position_ids.expand(B, T), breaks.expand(B, T - 1))
     if not learned:
-        raise ValueError(_UNTOLD)
+        raise ValueError(UNTOLD)
     return None
-
-
-_UNSEEN = (
-    "position_ids begin anew, where torch.compile or torch.export cannot look at them; expected the borders of the "
-    "packed sequences: cu_seq_lens_q, as of DataCollatorWithFlattening(return_flash_attn_kwargs=True)."
-)
-_UNTOLD = (
-    "position_ids do not count the tokens of a sequence one by one, but positions is 'none'; expected 0, 1, 2, ..., "
-    "anew for each packed sequence, or none: the model tells places by its decays, and has no embedding of them."
-)
 
 
 def _borders(name: str, x: Tensor, breaks: Tensor) -> Tensor | None:
