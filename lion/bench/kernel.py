@@ -82,7 +82,7 @@ def alone(shape: str) -> Callable[[], object]:
 
     q, k, v, log_decay = Inputs.random(Shape.parse(shape), torch.float32, "per-token", torch.device("cpu"))
     norm, direction = library.NORMS["sum"], library.DIRECTIONS["both"]
-    return scan.prepared(q, k, v, log_decay, None, None, None, None, None, norm, direction, 0)
+    return scan.prepared(q, k, v, log_decay, None, None, None, None, None, norm, direction, 0, False)
 
 
 def report(found: dict[str, dict[str, float]], threads: int, decays: list[str]) -> str:
