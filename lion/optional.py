@@ -3,7 +3,6 @@
 import importlib
 import importlib.metadata
 import logging
-import sys
 from typing import Any
 
 log = logging.getLogger("lion")
@@ -19,35 +18,29 @@ def need(module: str, package: str, extra: str) -> Any:
 
 
 def need_transformers() -> None:
-    """transformers looks for a torchvision, and fails with it if that was built for another torch. Such a one is of no
-    use to anybody: it is made to look as if it were not there."""
-    if "transformers" not in sys.modules and sys.modules.get("torchvision", ...) is not None:
-        try:
-            importlib.import_module("torchvision")
-        except ImportError:
-            pass
-        except Exception as problem:
-            log.info("torchvision does not load, and is left out: %s", problem)
-            sys.modules["torchvision"] = None  # type: ignore[assignment]
+    _mend_torchvision()  # which transformers looks for, and fails with if that does
     need("transformers", "transformers", "hf")
 
 
 def need_timm(module: str = "timm") -> Any:
-    """A module of timm. timm imports torchvision, and of that it needs the Python code alone: a torchvision that was
-    built for another torch serves as well, once torch has heard the names of its operators."""
-    if sys.modules.get("torchvision", ...) is None:  # left out by need_transformers
-        del sys.modules["torchvision"]
-    try:
-        importlib.import_module("torchvision")
-    except ImportError:
-        pass  # for timm to say
-    except RuntimeError as problem:
-        log.info("torchvision runs without its compiled operators: %s", problem)
-        _declare_torchvision_operators()
+    """A module of timm, which imports torchvision."""
+    _mend_torchvision()
     try:
         return need(module, "timm", "timm")
     except RuntimeError as problem:
         raise ImportError(f"timm does not load ({problem}); {torchvision_remedy()}.") from problem
+
+
+def _mend_torchvision() -> None:
+    """timm and transformers need torchvision's Python code alone: one that was built for another torch serves as well,
+    once torch has heard the names of its operators."""
+    try:
+        importlib.import_module("torchvision")
+    except ImportError:
+        pass  # whoever needs it says so
+    except RuntimeError as problem:
+        log.info("torchvision runs without its compiled operators: %s", problem)
+        _declare_torchvision_operators()
 
 
 def torchvision_remedy() -> str:
