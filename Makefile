@@ -13,6 +13,9 @@ test: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
+torture: .venv/ready  # all of the tests, the slow ones too
+	LION_THOROUGH=1 $(BIN)/python -m pytest -n 2
+
 KERNELS := setup.py $(wildcard lion/ops/cpu/*.h lion/ops/cpu/*.cpp)
 
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
@@ -24,4 +27,4 @@ KERNELS := setup.py $(wildcard lion/ops/cpu/*.h lion/ops/cpu/*.cpp)
 clean:
 	rm -rf .venv build *.egg-info lion/ops/cpu/*.so lion/ops/cpu/build_failed.txt .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: demo test clean
+.PHONY: demo test torture clean

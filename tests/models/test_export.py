@@ -9,12 +9,13 @@ from torch.export import Dim
 import lion
 from lion.models.registry import create_model
 from lion.models.scripting import likeness
-from tests import SEED
+from tests import SEED, THOROUGH
 
 SMALL = {"dim": 32, "heads": 2, "depth": 1, "patch_size": 8, "image_size": (48, 48), "num_classes": 5}
 SHAPES = [(3, 3, 40, 52), (1, 3, 48, 48), (2, 3, 64, 33), (5, 3, 9, 90), (2, 3, 200, 150)]
-# Beside what is around the layers, which tests/nn/test_graphs.py exports in every variant.
-KINDS = ["softmax", "lion_lit", "lion_s_2scan", "deltanet", "deit_distilled", "hydra"]
+# What is around the layers; tests/nn/test_graphs.py exports those.
+KINDS = ["softmax", "lion_s_2scan", "deit_distilled"]
+KINDS += [x for x in ("mamba2_2scan", "hydra", "vim", *lion.VARIANTS) if THOROUGH and x not in KINDS]
 
 
 def small(kind, **changes):
