@@ -20,7 +20,7 @@ KERNELS := setup.py $(wildcard lion/ops/cpu/*.h lion/ops/cpu/*.cpp)
 
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install -q --no-compile --constraint constraints.txt --editable ".[dev]"
 	-$(BIN)/python tests/neighbours.py timm transformers
 	touch $@
 

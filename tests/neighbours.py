@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
@@ -42,5 +43,6 @@ def fetch(package: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(f"tests of {name}: {fetch(name)}")
+    with ThreadPoolExecutor() as pool:
+        for name, said in zip(sys.argv[1:], pool.map(fetch, sys.argv[1:]), strict=True):
+            print(f"tests of {name}: {said}")

@@ -21,7 +21,7 @@ def inputs(B, T):
 
 
 # Those whose graphs differ; the others are made of the same parts.
-FEW = ("softmax", "lion_lit", "lion_s", "lion_s_diag", "rwkv6", "xlstm", "deltanet")
+FEW = ("softmax", "lion_lit", "lion_s_diag", "rwkv6", "deltanet")
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, from inside its scan

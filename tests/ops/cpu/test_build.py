@@ -12,6 +12,7 @@ import torch
 
 import lion
 from lion.ops.cpu import build, library
+from tests import THOROUGH
 from tests.ops.problems import forget_choices
 from tests.test_cli import main
 
@@ -60,6 +61,7 @@ def test_the_baseline_runs_everywhere():
     assert run_odd_shapes(LION_CPU_ISA="baseline") == "baseline"
 
 
+@pytest.mark.skipif(not THOROUGH, reason="it compiles for half a minute: make torture")
 @pytest.mark.skipif(sys.platform != "linux", reason="preloads a sanitizer")
 def test_odd_shapes_under_the_sanitizers(tmp_path):
     """With vectors as wide as AVX-512's, so that its code runs here too, whatever the processor."""
