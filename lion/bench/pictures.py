@@ -50,7 +50,8 @@ def draw_lines(rows: Sequence[Sequence[Panel]], path: Path) -> None:
         if panel.log:
             axis.set_yscale("log")
         else:
-            axis.set_ylim(bottom=0, top=1.15 * max((y for line in panel.lines.values() for _, y in line), default=1))
+            highest = max((y for line in panel.lines.values() for _, y in line), default=0)
+            axis.set_ylim(bottom=0, top=1.15 * highest or 1)
         axis.set_xticks(sorted({x for line in panel.lines.values() for x, _ in line}))
         axis.minorticks_off()
         axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")

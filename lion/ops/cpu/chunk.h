@@ -109,6 +109,23 @@ inline void divide(const Head<T>& head, const Division<T>& division, const Visit
   }
 }
 
+// One way only, products would let NaN through where the mask is 0, to tokens that are not to see it. So values v [n,
+// V] that are not finite are left out of them, and what they do reach is spoiled by hand: `spoils` [n] has their NaN,
+// and 0 for the others. Returns whether there are any.
+template <class T>
+inline bool set_spoiled_apart(Int n, Int V, T* v, Int v_row, T* spoils) {
+  bool any = false;
+  for (Int i = 0; i < n; ++i, v += v_row) {
+    Vec<T> total = {};
+    for (Int j = 0; j < V; j += W<T>) total += load(v + j) * T(0);
+    spoils[i] = sum<T>(total);
+    if (spoils[i] == 0) continue;
+    std::fill(v, v + v_row, T(0));
+    any = true;
+  }
+  return any;
+}
+
 // g [n, V] = the gradient of the nums, dden [n] of the dens, which are found at the first visit, then kept by token.
 template <class T>
 inline void read_gradients(const Head<T>& head, const Division<T>& division, bool first, const Int* tokens, Int n, T* g,

@@ -12,7 +12,7 @@ struct DiagonalForwardScratch {
   Channels<T> channels;
   ChannelScores<T> block;
   T *q, *k, *v, *scores, *out, *running;
-  T *den, *last;
+  T *den, *last, *spoils;
   Int d_row, v_row, c_row;
   Ahead ahead;
 
@@ -25,7 +25,7 @@ struct DiagonalForwardScratch {
     for (T** x : {&q, &k}) *x = pieces.take<T>(rows * d_row);
     for (T** x : {&v, &out}) *x = pieces.take<T>(rows * v_row);
     scores = pieces.take<T>(rows * c_row);
-    for (T** x : {&den, &last}) *x = pieces.take<T>(rows);
+    for (T** x : {&den, &last, &spoils}) *x = pieces.take<T>(rows);
     running = pieces.take<T>(d_row);
   }
 };
@@ -74,6 +74,7 @@ class DiagonalForward {
     gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D, nullptr, x.q, x.d_row);
     gather<T>(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens, n, D, nullptr, x.k, x.d_row);
     gather<T>(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens, n, V, nullptr, x.v, x.v_row);
+    bool spoiled = p_.direction != BOTH && set_spoiled_apart(n, V, x.v, x.v_row, x.spoils);
     std::fill(x.den, x.den + n, T(0));
     if (visit.inside) score(visit, n, x);
     if (visit.enter) {
@@ -82,6 +83,10 @@ class DiagonalForward {
         for (Int i = 0; i < n; ++i) x.den[i] += dot(x.q + i * x.d_row, side.sum, D);
     }
     divide(head_, division_, visit, x.tokens, n, x.den, x.last);
+    if (spoiled) {  // in the order of the walk: a token is reached by those before it, and by itself
+      T reached = 0;
+      for (Int i = 0; i < n; ++i) x.last[i] += reached += x.spoils[i];
+    }
     multiply<T>(n, V,
                 {.c = x.out,
                  .c_row = x.v_row,
@@ -99,6 +104,7 @@ class DiagonalForward {
                  .fresh = false,
                  .ahead = &x.ahead,
                  .lost = side.lost_state});
+    if (spoiled) std::fill(side.state, side.state + D * x.v_row, std::numeric_limits<T>::quiet_NaN());
     if (!division_.with_den()) return;
     x.channels.cross_columns(side.sum, side.lost_sum, 0, 1);
     add_columns<T>(x.k, x.d_row, n, D, nullptr, {0, 1}, side.sum, side.lost_sum);

@@ -79,7 +79,7 @@ class Forward {
     else if (visit.inside)
       gather(keys, x.tokens.tokens, n, D, x.tokens.keys, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens.tokens, n, V, static_cast<const T*>(nullptr), x.v, x.v_row);
-    bool spoiled = one_way() && set_spoiled_apart(n, x);
+    bool spoiled = one_way() && set_spoiled_apart(n, p_.V, x.v, x.v_row, x.spoils);
 
     if (visit.inside) {
       bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);
@@ -118,7 +118,7 @@ class Forward {
     gather(rows_of<T>(p_.q, p_, head_.b, head_.h), tokens, n, p_.D, unscaled, x.q, x.d_row);
     gather(rows_of<T>(p_.k, p_, head_.b, head_.h), tokens, n, p_.D, unscaled, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), tokens, n, p_.V, unscaled, x.v, x.v_row);
-    bool spoiled = one_way() && set_spoiled_apart(n, x);
+    bool spoiled = one_way() && set_spoiled_apart(n, p_.V, x.v, x.v_row, x.spoils);
     orders.mask(x.mask, x.c_row, x.tokens.row);
     transpose(x.k, x.d_row, n, p_.D, x.kt, x.c_row);
     x.ahead.clear();
@@ -135,22 +135,6 @@ class Forward {
   };
 
   bool one_way() const { return p_.direction != BOTH; }
-
-  // One way only, products would let NaN through where the mask is 0, to tokens that are not to see it. So values that
-  // are not finite are left out of them, and what they do reach is spoiled by hand. Returns whether there are any.
-  bool set_spoiled_apart(Int n, Scratch& x) const {
-    bool any = false;
-    for (Int i = 0; i < n; ++i) {
-      T* row = x.v + i * x.v_row;
-      Vec<T> total = {};
-      for (Int j = 0; j < p_.V; j += W<T>) total += load(row + j) * T(0);
-      x.spoils[i] = sum<T>(total);  // 0 or NaN
-      if (x.spoils[i] == 0) continue;
-      std::fill(row, row + x.v_row, T(0));
-      any = true;
-    }
-    return any;
-  }
 
   // Adds to row factors what arrives from tokens that are set apart.
   void spoil(Int first, Int m, Int n, Scratch& x) const {
