@@ -173,7 +173,7 @@ def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
             f"cu_seqlens packs sequences into one row, but q has batch size {q.shape[0]}; expected 1: "
             "lay the sequences end to end, [1, total tokens, H, D]."
         )
-    if not _can_read(cu_seqlens):
+    if not can_read(cu_seqlens):
         return
     borders = cu_seqlens.tolist()
     if borders[0] != 0 or borders[-1] != T:
@@ -199,7 +199,7 @@ def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
         )
     if orders.dim() == 2 and orders.shape[0] == 0:
         raise ValueError("orders has no order in it; expected at least one: leave it out for the tokens as they come.")
-    if not _can_read(orders):
+    if not can_read(orders):
         return
     rows = np.atleast_2d(orders.cpu().numpy())  # for numbers as few as these, several times as quick as torch
     wrong = (np.sort(rows, -1) != np.arange(T)).any(-1)
@@ -222,7 +222,7 @@ def _check_values(
     name: str, x: Tensor, most: float, mask: Tensor | None, want: str, *, least: float = -torch.inf
 ) -> None:
     """What masked tokens hold does not count."""
-    if not _can_read(x) or not x.numel():
+    if not can_read(x) or not x.numel():
         return
     least_found, most_found = (x.detach() if x.requires_grad else x).aminmax()
     if least_found.item() >= least and most_found.item() <= most:  # NaN is neither
@@ -238,7 +238,7 @@ def _check_values(
         raise ValueError(f"{name} is {value:g} at {where}; expected values {want}.")
 
 
-def _can_read(x: Tensor) -> bool:
+def can_read(x: Tensor) -> bool:
     """Whether values can be looked at: not while a graph is being traced or captured, or for many x at once."""
     if torch.compiler.is_compiling() or x.is_meta or isinstance(x, FakeTensor) or transformed():
         return False

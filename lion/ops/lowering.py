@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lion.ops import gain
 from lion.ops.call import Call, accumulation_dtype
+from lion.ops.checks import can_read
 from lion.ops.options import Options
 from lion.ops.plain import plain
 
@@ -165,7 +166,8 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
     if walk.direction != "both" or walk.cu_seqlens is not None:
         # Products let NaN through where a mask is 0: to the tokens before it, and to other packed sequences.
         spoiled = problem.spoiled_tokens()
-        problem, reached = problem.without(spoiled), _reached(spoiled, walk)
+        if not can_read(spoiled) or spoiled.is_cuda or spoiled.any():  # a GPU would have to be waited for
+            problem, reached = problem.without(spoiled), _reached(spoiled, walk)
     q, k, v, log_decay, log_gain, beta, self_weight, _ = problem
     decays = _decays(problem, walk)
     cost = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if log_decay is None else log_decay

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lion.ops.plain import plain
+
 
 def walks(direction: str, f: Tensor, b: Tensor) -> list[tuple[bool, Tensor]]:
     """The walks along the sequence that a direction has: (backward, the costs it pays)."""
@@ -75,7 +77,8 @@ def decay_mask(f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tens
 
 def decayed_scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
     if f.shape[-1] == 1:
-        return (q @ k.transpose(-1, -2)) * decay_mask(f, b, direction, include_self)
+        scores, mask = q @ k.transpose(-1, -2), decay_mask(f, b, direction, include_self)
+        return scores * mask if plain() else scores.mul_(mask)
     lead = q.shape[:-2]
     q, k, f, b = (_one_batch(x, lead) for x in (q, k, f, b))
     return _diagonal_scores(q, k, f, b, direction, include_self).unflatten(0, lead)

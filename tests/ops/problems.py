@@ -71,7 +71,7 @@ def problem(
     kwargs = {"q": q, "k": k, "v": torch.randn(B, T, H, V, dtype=torch.float64)}
     kwargs["log_decay"] = log_decays(decay, B, T, H * orders if per_order and orders else H, D)
     kwargs["log_gain"] = torch.randn(B, T, H, dtype=torch.float64) if gain else None
-    kwargs["self_weight"] = torch.rand(H, D, dtype=torch.float64) if self_weight else None
+    kwargs["self_weight"] = torch.rand(H, D, dtype=torch.float64) + 0.1 if self_weight else None
     kwargs["mask"] = torch.rand(B, T) > 0.3 if mask else None
     if mask and B > 1:
         kwargs["mask"][1] = False  # a row that is all padding
