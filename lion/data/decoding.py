@@ -8,10 +8,10 @@ from lion.data import reading
 from lion.optional import need
 
 
-def decode(name: str, source: Any, mode: str = "RGB") -> Any:
-    """A pillow image in this mode. `name` is for errors, `source` a path or an open file."""
+def decode(name: str, source: Any, mode: str = "RGB", remedy: str = "remove it or replace it") -> Any:
+    """A pillow image in this mode. `name` and `remedy` are for errors, `source` is a path or an open file."""
     pillow = need("PIL.Image", "pillow", "train")
-    with reading(name, "remove it or replace it"), pillow.open(source) as image:
+    with reading(name, remedy), pillow.open(source) as image:
         white = _white_of(image)
         if white is None:
             return image.convert(mode)

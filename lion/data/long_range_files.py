@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from lion.data import reading
+from lion.data.decoding import decode
 from lion.data.listops import from_text, to_text
 from lion.data.sequences import SPLITS, Rows, Sequences, SequenceWriter, bunches, in_order, joined
 from lion.data.tables import delimited, place
@@ -199,15 +200,13 @@ def _entries(root: Path, path: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _read_images(size: int, entries: list[tuple[Path, int]]) -> Rows:
-    pillow = need("PIL.Image", "pillow", "train")
     found, labels = [], []
     for path, label in entries:
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing, which is listed; expected an image: get it again.")
         if not path.stat().st_size:  # the release has one such file, and everybody leaves it out
             continue
-        with reading(str(path), "get it again"), pillow.open(path) as image:
-            pixels = np.asarray(image.convert("L"))
+        pixels = np.asarray(decode(str(path), path, "L", "get it again"))
         if pixels.shape != (size, size):
             raise ValueError(f"{path} is {pixels.shape[1]} x {pixels.shape[0]} pixels; expected {size} x {size}.")
         found.append(pixels.ravel())

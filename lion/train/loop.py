@@ -271,6 +271,8 @@ class Trainer:
                 self.task.save_beside(self.folder / "model")
         if self.accelerator.is_main_process:
             files.write_json(self.folder / "result.json", {"step": self.steps, **metrics})
+        # A process that ends while gloo's threads still hold tensors of the last exchange may abort (pytorch#179291).
+        self.accelerator.wait_for_everyone()
 
     def _begin_folder(self, run: Run, resume: bool, recipe: str | None) -> None:
         content = {"recipe": recipe, "run": run.to_json(), "to_predict": run.task.to_predict()}

@@ -16,13 +16,11 @@ def padded(B, T):
     return tokens(B, T), (torch.arange(T) < T - lengths).long()
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, from inside its scan
 @pytest.mark.parametrize(
     ("kind", "variant", "positions"),
     [
         (LionForSequenceClassification, "lion_s", "none"),
         (LionForSequenceClassification, "softmax", "learned"),
-        (LionForSequenceClassification, "deltanet", "none"),
         (LionForCausalLM, "lion_s", "learned"),
     ],
 )

@@ -171,8 +171,8 @@ from lion.bench.memory import peak_memory
 T = int(sys.argv[1])
 torch.set_num_threads(2)
 torch.manual_seed(tests.SEED)
-q, k = (torch.rand(1, T, 1, 64).requires_grad_() for _ in range(2))
-v = torch.randn(1, T, 1, 64, requires_grad=True)
+q, k = (torch.rand(1, T, 1, 16).requires_grad_() for _ in range(2))
+v = torch.randn(1, T, 1, 16, requires_grad=True)
 log_decay = (-1e-3 * torch.rand(1, T, 1)).requires_grad_()
 kept = []
 def work():

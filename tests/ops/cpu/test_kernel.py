@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import lion
 from lion.ops import reference
 from lion.ops.cpu import library
+from tests import THOROUGH
 from tests.ops.problems import DECAYS, assert_same, log_decays, output_and_gradients, problem
 
 pytestmark = pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no compiled kernels: {library.LIBRARY}")
@@ -29,7 +30,7 @@ LAYOUTS = {
 }
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1000 if THOROUGH else 150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     decay=st.sampled_from(DECAYS),
     B=st.integers(1, 3),
