@@ -30,7 +30,9 @@ LAYOUTS = {
 }
 
 
-@settings(max_examples=1000 if THOROUGH else 150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=1000 if THOROUGH else 150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(
     decay=st.sampled_from(DECAYS),
     B=st.integers(1, 3),
