@@ -1,0 +1,14 @@
+"""A few attempts of every campaign of tests/torture."""
+
+import importlib
+
+import pytest
+
+FEW: dict[str, int] = {}  # attempts of each campaign
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_few_attempts(name):
+    for campaign in importlib.import_module(f"tests.torture.{name}").run(FEW[name], seed=0):
+        assert campaign.tried > 0, campaign.name
+        assert not campaign.lost, "\n".join(campaign.lost)
