@@ -130,6 +130,13 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="print the run as JSON and stop")
     parser.add_argument("--out", type=Path, help="folder of the run (runs/RECIPE)")
     parser.add_argument("--resume", action="store_true", help="go on where the run in that folder stopped")
+    parser.add_argument(
+        "--accept",
+        type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
+        default=[],
+        metavar="WHAT",
+        help="with --resume: go on though this has changed, as data,seed,model.dropout",
+    )
     parser.set_defaults(run=_run_training)
 
 
@@ -142,7 +149,8 @@ def _run_training(args: argparse.Namespace) -> None:
         print(recipes.listing())
         return
     need("accelerate", "accelerate", "train")
-    from lion.train.loop import saved_run, train
+    from lion.train.folder import saved_run
+    from lion.train.loop import train
 
     if args.recipe is None and not (args.resume and args.out):
         raise ValueError("there is no RECIPE; `lion train --list` has them all, --resume --out RUN goes on with one.")
@@ -158,7 +166,7 @@ def _run_training(args: argparse.Namespace) -> None:
         print(json.dumps(run.to_json(), indent=2))
         return
     with _stopping():
-        metrics = train(run, folder, resume=args.resume, recipe=args.recipe)
+        metrics = train(run, folder, resume=args.resume, accept=args.accept, recipe=args.recipe)
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
         print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()) + f"\nthe run is in {folder}")
 

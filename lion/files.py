@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,53 @@ from torch import Tensor
 
 class DamagedFile(ValueError):
     """A file that is not what was written."""
+
+
+# What the file system may say, in words, and what to do about it.
+TROUBLE = {
+    errno.ENOSPC: ("the disk is full", "make room"),
+    errno.EDQUOT: ("the quota is used up", "make room"),
+    errno.EFBIG: ("a file may not be as large as that", "raise the limit"),
+    errno.EROFS: ("the file system can only be read", "have it mounted for writing, or choose another folder"),
+    errno.EACCES: ("there is no permission to write", "change that, or choose another folder"),
+    errno.EPERM: ("there is no permission to write", "change that, or choose another folder"),
+    errno.ENOTDIR: ("a part of its path is a file", "choose another folder"),
+    errno.ENAMETOOLONG: ("its name is too long", "choose another folder"),
+    errno.EIO: ("the disk has failed", "look after the disk"),
+    errno.ESTALE: ("the file server has lost it", "look after the server"),
+    errno.EMFILE: ("too many files are open", "raise the limit: ulimit -n"),
+}
+
+
+@contextlib.contextmanager
+def writing(what: str, folder: Path, kept: str = "") -> Iterator[None]:
+    """What the file system refuses, with the folder, what was being written, and a remedy; `kept` says what is safe."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno is None:  # it has its words already
+            raise
+        words, remedy = TROUBLE.get(problem.errno, (problem.strerror, "look after that"))
+        safe = f" {kept}" if kept else ""
+        message = f"{what} could not be written to {folder}: {words}.{safe} Remedy: {remedy}."
+        raise OSError(message) from problem
+
+
+def clean(folder: Path) -> None:
+    """Remove what a process that was killed had not finished; for whoever is alone in the folder.
+
+    `replace` and `replace_folder` write to .NAME.PID, and move a folder that is to be replaced to .NAME.old.
+    """
+    for left in folder.glob(".*"):
+        match = re.fullmatch(r"\.(.+)\.(\d+|old)", left.name)
+        if match is None:
+            continue
+        if match[2] == "old" and not (folder / match[1]).exists():
+            os.rename(left, folder / match[1])
+        elif left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -130,9 +178,11 @@ def check(folder: Path, files: Mapping[str, Mapping[str, int]]) -> None:
     """That files are as their checksums say."""
     for name, wanted in files.items():
         path = folder / name
-        if not path.exists():
+        if not path.is_file() or path.parent != folder:
             raise DamagedFile(f"{path} is missing.")
         got = checksum(path)
+        if not isinstance(wanted, Mapping) or wanted.keys() != got.keys():
+            raise DamagedFile(f"{path} has no checksum.")
         if got["bytes"] != wanted["bytes"]:
             raise DamagedFile(f"{path} is damaged: it has {got['bytes']:,} bytes; expected {wanted['bytes']:,}.")
         if got != wanted:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from lion.data import SPLICE, lion_data_folder, stratified
+from lion.data import SPLICE, content, lion_data_folder, stratified
 from lion.data.augment import draws
 from lion.data.batches import IGNORED, Batch, padded_width, split_keys
 from lion.data.fasta import BASES, CLS, FASTA, MASK, PAD, A, Genome, N, encode, read_fasta, reverse_complement
@@ -164,6 +164,10 @@ class MaskedNucleotides:
 
     def __len__(self) -> int:
         return len(self.windows)
+
+    def digest(self) -> str:
+        """Of the genome: another has another."""
+        return content.digest(self.windows.genome.tokens, self.windows.genome.bounds)
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` and `labels` [B, length]; the labels of nucleotides that are not to be predicted are -100."""
@@ -333,6 +337,10 @@ class LabelledSequences:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def digest(self) -> str:
+        """Of the sequences and labels: others have another."""
+        return content.digest(self.ids, self.ends, self.labels)
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` [B, T], padded to a multiple of 8, or to `max_length` if that is less; `mask` [B, T], True for

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lion.data import FETCHED, MNIST_ZIP, File, collections_of, lion_data_folder, reading, stratified
+from lion.data import FETCHED, MNIST_ZIP, File, collections_of, content, lion_data_folder, reading, stratified
 from lion.data.augment import Augment, draws, scatter, seeded, timm_transform
 from lion.data.decoding import decode
 from lion.ops.checks import one_of
@@ -56,6 +56,10 @@ class ImageSet(Dataset[dict[str, Tensor]]):
         index = torch.from_numpy(indices.copy())
         return {"image": self._images(epochs, indices), "label": self.labels[index], "index": index}
 
+    def digest(self) -> str:
+        """Of the images and labels: others have another."""
+        raise NotImplementedError
+
     def with_augmentation(self, augment: Augment | None, seed: int) -> "ImageSet":
         """A copy that changes its images at random; both share what they have in memory."""
         found = copy.copy(self)
@@ -86,6 +90,9 @@ class MemorySet(ImageSet):
         self.channels = images.shape[1]
         self.size = (size, size) if size else (images.shape[2], images.shape[3])
 
+    def digest(self) -> str:
+        return content.digest(self.images, self.labels)
+
     def _prepare(self) -> None:
         if self.augment.timm is not None:
             raise ValueError(
@@ -110,6 +117,9 @@ class FolderSet(ImageSet):
         self.labels = torch.from_numpy(labels)
         self.size = (side, side)
         self.transform: Callable[[Any], Tensor] | None = None
+
+    def digest(self) -> str:
+        return content.digest(content.digest_of_files(self.root, self.files), self.labels)
 
     def _prepare(self) -> None:
         self.augment.check_fits(self.side, self.side)
@@ -329,20 +339,23 @@ def _read_zarr(files: list[File], split: str) -> Arrays:
 def _read_cifar(files: list[File], split: str, *, labels: int) -> Arrays:
     """Records of label bytes, the last of them the finest, and 3 x 32 x 32 bytes."""
     length = labels + 3 * 32 * 32
-    for name, content in files:
-        if not content or len(content) % length:
-            raise ValueError(f"{name} has {len(content)} bytes; expected a multiple of {length}: get it again.")
-    records = np.concatenate([np.frombuffer(content, np.uint8).reshape(-1, length) for _, content in files])
+    for file in files:
+        if not file.content or len(file.content) % length:
+            size = len(file.content)
+            raise ValueError(f"{file.name} has {size} bytes; expected a multiple of {length}: get it again.")
+    records = np.concatenate([np.frombuffer(file.content, np.uint8).reshape(-1, length) for file in files])
     return records[:, labels:].reshape(-1, 3, 32, 32), records[:, labels - 1]
 
 
 def _read_png_rows(files: list[File], split: str) -> Arrays:
     """Pictures that have 32 x 32 pixels in every row, an image; and their labels in JSON."""
     rows = []
-    for name, content in files[:-1]:
-        picture = np.asarray(decode(name, io.BytesIO(content)))
+    for file in files[:-1]:
+        picture = np.asarray(decode(file.name, io.BytesIO(file.content)))
         if picture.shape[1] != 32 * 32:
-            raise ValueError(f"{name} is {picture.shape[1]} pixels wide; expected 1024, an image of 32 x 32 per row.")
+            raise ValueError(
+                f"{file.name} is {picture.shape[1]} pixels wide; expected 1024, an image of 32 x 32 per row."
+            )
         rows.append(picture.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
     with reading(files[-1].name):
         labels = np.array(json.loads(files[-1].content), dtype=np.int64).reshape(-1)

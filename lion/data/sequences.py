@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from lion.data import lion_data_folder
+from lion.data import content, lion_data_folder
 from lion.data.batches import Batch, padded_width, split_keys
 from lion.files import DamagedFile, make_once, read_json, write_json
 from lion.ops.checks import one_of
@@ -207,6 +207,10 @@ class Sequences:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def digest(self) -> str:
+        """Of the sequences and labels: others have another."""
+        return content.digest(self.tokens, self.lengths, self.labels)
 
     def row(self, index: int) -> list[np.ndarray]:
         """The bytes of an example, as many as are read: one sequence, or two."""

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 import torch
 
-from lion.data import lion_data_folder
+from lion.data import content, lion_data_folder
 from lion.data.augment import draws
 from lion.data.batches import IGNORED, Batch, padded_width, split_keys
 from lion.data.corpora import Documents, as_documents
@@ -107,6 +107,10 @@ class PackedTokens:
     def __len__(self) -> int:
         return self.token_count // self._stride
 
+    def digest(self) -> str:
+        """Of the tokens: others have another."""
+        return content.digest(self.tokens)
+
     def blocks(self, indices: np.ndarray) -> np.ndarray:
         """Their tokens [B, length]."""
         found = self.tokens[indices[:, None] * self._stride + np.arange(self._stride)].astype(np.int64)
@@ -179,6 +183,9 @@ class MaskedTokens:
     def __len__(self) -> int:
         return len(self.packed)
 
+    def digest(self) -> str:
+        return self.packed.digest()
+
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` and `labels` [B, length]; the labels of tokens that are not to be predicted are -100."""
         epochs, indices = split_keys(keys)
@@ -205,6 +212,9 @@ class NextTokens:
 
     def __len__(self) -> int:
         return len(self.packed)
+
+    def digest(self) -> str:
+        return self.packed.digest()
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` and `labels` [B, length]: labels[:, t] is the token after input_ids[:, t], so nothing is to be
@@ -236,6 +246,9 @@ class Passages:
 
     def __len__(self) -> int:
         return len(self.begins)
+
+    def digest(self) -> str:
+        return self.packed.digest()
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` [B, T], padded to a multiple of 8, or to `length` if that is less; `mask` [B, T], True for
@@ -282,6 +295,10 @@ class LabelledTexts:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def digest(self) -> str:
+        """Of the tokens and labels: others have another."""
+        return content.digest(self.ids, self.ends, self.types, self.labels)
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` [B, T], padded to a multiple of 8, or to `max_length` if that is less; `mask` [B, T], True for

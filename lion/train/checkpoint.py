@@ -4,12 +4,11 @@ That is the weights, the optimizer's state, the average of the weights and the s
 of the data, is a function of the seed and the step, and needs no saving.
 """
 
-import errno
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,26 +21,64 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from lion import files
+from lion.train.folder import CHECKPOINTS
 from lion.train.optim import Average
 
-FOLDER = "checkpoints"
-VERSION = 1
+STATE = "state.json"
+ALWAYS = ("model", "optimizer")  # the tensors that every checkpoint has
+VERSION = 2  # 1 did not tell of which run and of which data it is
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+
+class State(NamedTuple):
+    """What a checkpoint says of itself."""
+
+    folder: Path
+    step: int
+    fingerprint: str  # of the model: what its parameters are called, and their shapes
+    run: dict[str, Any]  # as JSON; empty if it does not tell
+    contents: dict[str, Any]  # digests of the data
+
+    @staticmethod
+    def of(plain: Any, folder: Path) -> "State":
+        """Of state.json, its files' checksums compared."""
+        if not isinstance(plain, dict) or plain.get("version") not in (1, VERSION):
+            raise files.DamagedFile(f"{folder} is no checkpoint of this version of lion.")
+        kinds = {"step": int, "fingerprint": str, "files": dict}
+        kinds |= {"run": dict, "contents": dict} if plain["version"] > 1 else {}
+        for name, kind in kinds.items():
+            if not isinstance(plain.get(name), kind) or isinstance(plain[name], bool):
+                raise files.DamagedFile(f"{folder / STATE} is damaged: {name} is {str(plain.get(name))[:80]!r}.")
+        if missing := {f"{name}.safetensors" for name in ALWAYS} - plain["files"].keys():
+            raise files.DamagedFile(f"{folder / STATE} is damaged: it has no checksum of {sorted(missing)[0]}.")
+        if plain["step"] != number(folder):
+            raise files.DamagedFile(f"{folder / STATE} is of step {plain['step']}, not of the one it is named by.")
+        files.check(folder, plain["files"])
+        return State(folder, plain["step"], plain["fingerprint"], plain.get("run", {}), plain.get("contents", {}))
+
+
+def number(folder: Path) -> int:
+    """The step, by the name of the folder."""
+    return int(folder.name.removeprefix("step-"))
 
 
 class Checkpoint:
     """Reads and writes the checkpoints of one run. With several processes all call, and the first one writes."""
 
-    def __init__(self, folder: Path, fingerprint: str, *, keep: int = 2, main: bool = True):
-        self.folder = folder / FOLDER
-        self.fingerprint = fingerprint  # of the model: what its parameters are called, and their shapes
+    def __init__(self, folder: Path, *, keep: int = 2, main: bool = True):
+        self.folder = folder / CHECKPOINTS
         self.keep = keep
         self.main = main
-        if main:
-            for unfinished in self.folder.glob(".step-*"):  # by a process that was killed meanwhile
-                shutil.rmtree(unfinished)
 
-    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None) -> Path:
+    def save(
+        self,
+        step: int,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        average: Average | None,
+        about: Mapping[str, Any],
+    ) -> Path:
+        """`about`: the fingerprint of the model, the run and the digests of its data."""
         tensors: dict[str, Any] = {"model": get_model_state_dict(model, options=WHOLE)}
         tensors["optimizer"] = _flat(get_optimizer_state_dict(model, optimizer, options=WHOLE))
         if average is not None:
@@ -49,21 +86,20 @@ class Checkpoint:
         folder = self.folder / f"step-{step:08d}"
         if not self.main:
             return folder
-        self.folder.mkdir(parents=True, exist_ok=True)
 
         def write(temporary: Path) -> None:
             for name, x in tensors.items():
                 files.write_tensors(temporary / f"{name}.safetensors", x)
             sums = {path.name: files.checksum(path) for path in sorted(temporary.iterdir())}
-            state = {"version": VERSION, "step": step, "fingerprint": self.fingerprint, "files": sums}
-            files.write_json(temporary / "state.json", state)
+            files.write_json(temporary / STATE, {"version": VERSION, "step": step, **about, "files": sums})
 
-        try:
+        last = self.last()
+        kept = f"The last one, {last.name}, is whole." if last else "There was none before it."
+        with files.writing(f"the checkpoint of step {step:,}", self.folder, kept):
+            self.folder.mkdir(parents=True, exist_ok=True)
             files.replace_folder(folder, write)
-        except OSError as problem:
-            raise _explained(problem, step, self.last()) from problem
-        for old in self.all()[: -self.keep]:
-            shutil.rmtree(old)
+            for old in self.all()[: -self.keep]:
+                shutil.rmtree(old)
         return folder
 
     def all(self) -> list[Path]:
@@ -74,12 +110,23 @@ class Checkpoint:
     def last(self) -> Path | None:
         return self.all()[-1] if self.all() else None
 
-    def load(self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None) -> int:
-        """Put the newest checkpoint into all of them, and return its step; 0 if there is none."""
+    def state(self) -> State | None:
+        """Of the newest, which is whole; None if there is none."""
         folder = self.last()
         if folder is None:
-            return 0
-        state = self._checked(folder)
+            return None
+        others = [x for x in self.all() if x != folder]
+        remedy = (
+            f"Remove that folder to go on from {others[-1].name}." if others else "There is no other to go on from."
+        )
+        try:
+            return State.of(files.read_json(folder / STATE), folder)
+        except (files.DamagedFile, FileNotFoundError) as problem:
+            raise ValueError(f"the checkpoint {folder} cannot be used: {problem} {remedy}") from None
+
+    def load(self, state: State, model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None) -> None:
+        """Put a checkpoint into all of them."""
+        folder = state.folder
         weights: dict[str, Any] = files.read_tensors(folder / "model.safetensors")
         set_model_state_dict(model, weights, options=WHOLE)
         template = get_optimizer_state_dict(model, optimizer, options=StateDictOptions())
@@ -87,28 +134,9 @@ class Checkpoint:
         saved["param_groups"] = template["param_groups"]
         set_optimizer_state_dict(model, optimizer, saved, options=WHOLE)
         if average is not None:
-            means = files.read_tensors(folder / "average.safetensors")
-            average.load({name: _like(x, average.weights[name]) for name, x in means.items()})
-        return state["step"]
-
-    def _checked(self, folder: Path) -> dict[str, Any]:
-        others = [x for x in self.all() if x != folder]
-        remedy = (
-            f"Remove that folder to go on from {others[-1].name}." if others else "There is no other to go on from."
-        )
-        try:
-            state = files.read_json(folder / "state.json")
-            if not isinstance(state, dict) or state.get("version") != VERSION:
-                raise files.DamagedFile(f"{folder} is no checkpoint of this version of lion.")
-            files.check(folder, state["files"])
-        except (files.DamagedFile, FileNotFoundError, KeyError) as problem:
-            raise ValueError(f"the checkpoint {folder} cannot be used: {problem} {remedy}") from None
-        if state["fingerprint"] != self.fingerprint:
-            raise ValueError(
-                f"the checkpoint {folder} is of another model than this run's: give the options of the run it "
-                "belongs to, or another folder with --out."
-            )
-        return state
+            path = folder / "average.safetensors"
+            means = files.read_tensors(path) if path.exists() else weights  # which the average then begins with
+            average.load({name: _like(means[name], x) for name, x in average.weights.items()})
 
 
 def whole(x: Tensor) -> Tensor:
@@ -138,13 +166,3 @@ def _nested(flat: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         name, key = path.rsplit("/", 1)
         state.setdefault(name, {})[key] = x
     return state
-
-
-def _explained(problem: OSError, step: int, last: Path | None) -> OSError:
-    if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return problem
-    kept = f"the last one, {last.name}, is whole" if last else "there was none before it"
-    return OSError(
-        f"the disk is full: the checkpoint of step {step:,} could not be written; {kept}. "
-        "Make room and continue with --resume."
-    )

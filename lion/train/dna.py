@@ -43,6 +43,7 @@ class DnaTask(Task):
     model: LongConfig = field(default_factory=LongConfig)
 
     unit: ClassVar[str] = "window"
+    tunable: ClassVar[tuple[str, ...]] = ("mask", "reverse_complement")
 
     def resolved(self) -> "DnaTask":
         return replace(self, model=of_tokens(self.model, self.length, classes=fasta.BASES, answer="token"))
@@ -80,6 +81,7 @@ class DnaClassesTask(LabelledTask):
     model: LongConfig = field(default_factory=LongConfig)
 
     unit: ClassVar[str] = "sequence"
+    tunable: ClassVar[tuple[str, ...]] = ("reverse_complement",)
 
     def __post_init__(self):
         one_of("dataset", self.dataset, SETS)

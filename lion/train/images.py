@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.data.augment import Augment, Mixup
+from lion.data.content import digest
 from lion.models.vision import VisionConfig, VisionModel
 from lion.train.distill import Distill, distillation_loss, load_teacher
 from lion.train.task import Batch, Examples, Task, classified
@@ -30,6 +31,7 @@ class ImageTask(Task):
     distill: Distill = field(default_factory=Distill)
 
     unit: ClassVar[str] = "image"
+    tunable: ClassVar[tuple[str, ...]] = ("augment", "mixup", "smoothing", "distill")
 
     def resolved(self) -> "ImageTask":
         images = self._load("test")
@@ -64,6 +66,11 @@ class ImageTask(Task):
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return classified(model(batch["image"]), batch["label"])
+
+    def digests(self) -> dict[str, str]:
+        if self.distill.kind == "none":
+            return {}
+        return {"teacher": digest(*load_teacher(self.distill.teacher).state_dict().values())}
 
     def to_predict(self) -> dict[str, Any]:
         images = self._load("test")

@@ -5,26 +5,34 @@ import dataclasses
 import functools
 import hashlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from lion import amx, files
-from lion.data.sequences import processors
 from lion.models.saving import save_model
 from lion.train.allocation import keep_memory
-from lion.train.checkpoint import Checkpoint, whole
+from lion.train.checkpoint import Checkpoint, State, whole
 from lion.train.config import Run
+from lion.train.folder import CONFIG, RunFolder
+from lion.train.loading import batches
 from lion.train.optim import Average, learning_rate, make_optimizer
 from lion.train.report import Report, environment
+from lion.train.sameness import (
+    changed_contents,
+    changed_fields,
+    check_accepted,
+    contents,
+    makes_another_run,
+    refuse,
+)
 from lion.train.stream import Stream, mixed
-from lion.train.task import Batch, Examples, means, summed
+from lion.train.task import Batch, means, summed
 
-CONFIG = "run.json"
+ENVIRONMENT = "environment.json"
 SHUFFLE, NOISE, DATA, MODEL = range(4)  # what seeds are for
 
 
@@ -40,15 +48,30 @@ class Stopped(Exception):
         self.signum = signum
 
 
-def train(run: Run, folder: Path, *, resume: bool = False, recipe: str | None = None) -> dict[str, float]:
-    """Train, and leave in `folder` the config, checkpoints, metrics, curves and the model. Returns the last metrics."""
-    trainer = Trainer(run, folder, resume=resume, recipe=recipe)
+def train(
+    run: Run, folder: Path, *, resume: bool = False, accept: Sequence[str] = (), recipe: str | None = None
+) -> dict[str, float]:
+    """Train, and leave in `folder` the config, checkpoints, metrics, curves and the model. Returns the last metrics.
+
+    Args:
+        resume: go on where the run in that folder stopped. That it is the same one is checked.
+        accept: what may have changed nevertheless, as "data", "seed" or "model.dropout".
+    """
+    trainer = Trainer(run, folder, resume=resume, accept=accept, recipe=recipe)
     with trainer.closing():
         return trainer.run()
 
 
 class Trainer:
-    def __init__(self, run: Run, folder: Path, *, resume: bool = False, recipe: str | None = None):
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        *,
+        resume: bool = False,
+        accept: Sequence[str] = (),
+        recipe: str | None = None,
+    ):
         from accelerate import Accelerator
 
         self.accelerator = Accelerator(
@@ -60,15 +83,39 @@ class Trainer:
             keep_memory()
         if run.precision == "bfloat16" and self.accelerator.device.type == "cpu":
             amx.refuse()
-        self.folder = folder
-        if (folder / CONFIG).exists() and not resume:
-            raise ValueError(f"{folder} has a run already: --resume continues it, --out names another folder.")
-        run = dataclasses.replace(run, task=run.task.resolved())
+        self.folder, self.alone = RunFolder(folder), False
+        try:
+            self._prepare(run, resume, accept, recipe)
+        except BaseException:
+            self.folder.unlock()
+            raise
+
+    def _prepare(self, run: Run, resume: bool, accept: Sequence[str], recipe: str | None) -> None:
+        """All checks, then all that is written: a run that is refused is as it was."""
+        if not resume:
+            self._check_new()
+        main = self.accelerator.is_main_process
+        if resume and self.folder.path.exists():
+            self._lock()
+        self.checkpoint = Checkpoint(self.folder.path, keep=run.keep, main=main)
+        state = self.checkpoint.state() if resume else None
+        self.begin = state.step if state is not None else 0
+        run = self._resolved(run, state, accept)
         self.config = run
-        self.task = run.task
+        # With what the run has of its own: a vocabulary is not made again.
+        own = self.begin and self.folder.tokenizer.exists() and "tokenizer" not in accept
+        self.task = run.task.using(self.folder.tokenizer) if own else run.task
         self.train_set = self.task.train_set(mixed(run.seed, DATA))
         self.eval_set = self.task.eval_set()
+        self.contents = contents(self.task, self.train_set, self.eval_set)
+        if state is not None:
+            refuse(changed_contents(self.contents, state.contents), accept, self.folder.path)
         self.steps = run.steps or max(1, round(run.epochs * len(self.train_set) / run.batch))
+        if self.steps < self.begin:
+            raise ValueError(
+                f"the run in {self.folder.path} is at step {self.begin:,} already, and has {self.steps:,} in all; "
+                f"expected --steps {self.begin} or more."
+            )
         self.eval_every = run.eval_every or -(-self.steps // 10)
         self.save_every = run.save_every or self.eval_every
 
@@ -80,29 +127,74 @@ class Trainer:
         self.model, self.optimizer = self._prepared(model)
         self.bare: nn.Module = self.accelerator.unwrap_model(self.model)
         self.average = Average(self.bare, run.ema) if run.ema else None
-        self.checkpoint = Checkpoint(folder, self.fingerprint, keep=run.keep, main=self.accelerator.is_main_process)
-        self.begin = self.checkpoint.load(self.model, self.optimizer.optimizer, self.average) if resume else 0
-        self._begin_folder(run, resume, recipe)  # only now, when nothing is wrong with the data and the model
+        if state is not None:
+            if state.fingerprint != self.fingerprint:
+                raise ValueError(
+                    f"the checkpoint {state.folder} is of another model than this run's: give the options of the run "
+                    "it belongs to, or another folder with --out."
+                )
+            self.checkpoint.load(state, self.model, self.optimizer.optimizer, self.average)
+        self._begin_folder(run, resume, recipe)
         self.report = Report(
-            folder,
+            self.folder,
             steps=self.steps,
             unit=self.task.unit,
             metric=self.task.metric,
-            main=self.accelerator.is_main_process,
+            main=main,
             resumed_at=self.begin,
         )
         if resume:
+            if state is not None and not state.run:
+                self.report.say("the checkpoint is of an older lion, and does not tell whether its data is the same")
+            for change in changed_fields(run, state.run) if state is not None else ():
+                self.report.say(f"changed: {change.words}")
             self.report.say(f"going on from step {self.begin:,} of {self.steps:,}" if self.begin else "beginning anew")
         on_cpu = self.accelerator.device.type == "cpu"
         if on_cpu and run.precision == "bfloat16" and torch.backends.cpu.get_cpu_capability() == "AVX2":
             self.report.say("this CPU has no instructions for bfloat16: --precision float32 is several times as fast")
 
+    def _check_new(self) -> None:
+        if self.folder.has_run:
+            raise ValueError(
+                f"{self.folder.path} has a run already: --resume continues it, --out names another folder."
+            )
+
+    def _lock(self) -> None:
+        """By the main process, for all."""
+        from accelerate.utils import gather_object
+
+        problem: Exception | None = None
+        if self.accelerator.is_main_process:
+            try:
+                self.folder.lock()
+            except (ValueError, OSError) as refused:
+                problem = refused
+        if words := [x for x in gather_object([None if problem is None else str(problem)]) if x]:
+            raise ValueError(words[0])
+        self.alone = True
+
+    def _resolved(self, run: Run, state: State | None, accept: Sequence[str]) -> Run:
+        """With all that the data decides; of a run that goes on, as it was."""
+        if state is None or not state.run:
+            return dataclasses.replace(run, task=run.task.resolved())
+        if changed_fields(run, state.run):
+            task: Any = run.task
+            made = getattr(task, "tokenizer", None) == "" and self.folder.tokenizer.exists()
+            if made:
+                task = dataclasses.replace(task, tokenizer=str(self.folder.tokenizer))
+            task = task.resolved()
+            run = dataclasses.replace(run, task=dataclasses.replace(task, tokenizer="") if made else task)
+        check_accepted(accept, run)
+        another = [x for x in changed_fields(run, state.run) if makes_another_run(x, run.task)]
+        refuse(another, accept, self.folder.path)
+        return run
+
     def run(self) -> dict[str, float]:
         saved, evaluated, metrics = self.begin, -1, {}
-        batches = iter(self._loader())
+        examples = self._batches()
         with caught_signals() as signals:
             for step in range(self.begin, self.steps):
-                shown = self._step(step, batches)
+                shown = self._step(step, examples)
                 done = step + 1
                 log = done % self.config.log_every == 0 or done == self.steps
                 self.report.step(done, self.config.batch, shown if log else None)
@@ -127,7 +219,7 @@ class Trainer:
 
         sums: dict[str, Tensor] = {}
         with self._evaluating():
-            for batch in self._eval_loader():
+            for batch in self._eval_batches():
                 with self._autocast():
                     sums = summed(sums, self.task.measure(self.model, self._on_device(batch)))
         parts = gather_object([{name: x.cpu() for name, x in sums.items()}])  # of each process; some may have none
@@ -141,8 +233,9 @@ class Trainer:
         finally:
             self.report.close()
             self.accelerator.end_training()
+            self.folder.unlock()
 
-    def _step(self, step: int, batches: Iterator[Batch]) -> dict[str, float]:
+    def _step(self, step: int, examples: Iterator[Batch]) -> dict[str, float]:
         """One step of the optimizer."""
         rate = learning_rate(self.config.optim, step, self.steps)
         for group in self.optimizer.param_groups:
@@ -153,7 +246,7 @@ class Trainer:
         for part in range(self.config.accumulate):
             # Dropout and the like are the same however often the run was stopped before.
             torch.manual_seed(mixed(self.config.seed, NOISE, step, part, self.accelerator.process_index))
-            batch = self._on_device(next(batches))
+            batch = self._on_device(next(examples))
             with self.accelerator.accumulate(self.model):
                 loss, others = self._loss(step, batch)
                 self.accelerator.backward(loss)
@@ -226,7 +319,7 @@ class Trainer:
         fully_shard(model, mesh=mesh, reshard_after_forward=True)  # or its weights stay whole after an evaluation
         return model, self.accelerator.prepare(make_optimizer(model, self.config.optim))
 
-    def _loader(self) -> DataLoader:
+    def _batches(self) -> Iterator[Batch]:
         run, accelerator = self.config, self.accelerator
         stream = Stream(
             len(self.train_set),
@@ -237,14 +330,14 @@ class Trainer:
             world=accelerator.num_processes,
             accumulate=run.accumulate,
         )
-        return _loader(self.train_set, stream, run.workers)
+        return batches(self.train_set, stream, run.workers)
 
-    def _eval_loader(self) -> DataLoader:
+    def _eval_batches(self) -> Iterator[Batch]:
         """Each process its part of the held-out data."""
         mine = range(self.accelerator.process_index, len(self.eval_set), self.accelerator.num_processes)
         size = max(1, self.config.batch // (self.accelerator.num_processes * self.config.accumulate))
         keys = [[(0, i) for i in mine[first : first + size]] for first in range(0, len(mine), size)]
-        return _loader(self.eval_set, keys, self.config.workers)
+        return batches(self.eval_set, keys, self.config.workers)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -260,36 +353,47 @@ class Trainer:
                 self.average.swap(self.bare)
 
     def _save(self, step: int) -> None:
-        self.checkpoint.save(step, self.model, self.optimizer.optimizer, self.average)
+        about = {"fingerprint": self.fingerprint, "run": self.config.to_json(), "contents": self.contents}
+        self.checkpoint.save(step, self.model, self.optimizer.optimizer, self.average, about)
         self.accelerator.wait_for_everyone()
 
     def _save_model(self, metrics: dict[str, float]) -> None:
         with self._evaluating():
             weights = {name: whole(x) for name, x in self.bare.state_dict().items()}
             if self.accelerator.is_main_process:
-                save_model(self.bare, self.folder / "model", weights=weights)
-                self.task.save_beside(self.folder / "model")
+                with self.folder.writing("the model"):
+                    save_model(self.bare, self.folder.path / "model", weights=weights)
+                    self.task.save_beside(self.folder.path / "model")
         if self.accelerator.is_main_process:
-            files.write_json(self.folder / "result.json", {"step": self.steps, **metrics})
+            self.folder.write_json("result.json", {"step": self.steps, **metrics})
         # A process that ends while gloo's threads still hold tensors of the last exchange may abort (pytorch#179291).
         self.accelerator.wait_for_everyone()
 
     def _begin_folder(self, run: Run, resume: bool, recipe: str | None) -> None:
         content = {"recipe": recipe, "run": run.to_json(), "to_predict": run.task.to_predict()}
         self.accelerator.wait_for_everyone()  # to have looked whether there is a run in it already
+        if not self.alone:
+            self._lock()
+            self._check_new()  # another process may have been quicker
         if self.accelerator.is_main_process:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            files.write_json(self.folder / CONFIG, content)
+            if not self.begin and hasattr(self.task, "text_tokenizer"):
+                with self.folder.writing("the tokenizer"):
+                    files.replace_folder(self.folder.tokenizer, self.task.save_beside)
             self._note_environment(resume)
+            self.folder.write_json(CONFIG, content)
         self.accelerator.wait_for_everyone()
 
     def _note_environment(self, resume: bool) -> None:
-        path, now = self.folder / "environment.json", environment()
-        before = files.read_json(path) if resume and path.exists() else now
+        path, now = self.folder.path / ENVIRONMENT, environment()
+        before: Any = {}
+        if resume and path.exists():
+            with contextlib.suppress(files.DamagedFile):  # it is only to be compared
+                before = files.read_json(path)
+        before = before if isinstance(before, dict) else {}
         other = [f"{name} is {now[name]}, was {x}" for name, x in before.items() if name in now and now[name] != x]
         if other:
             print(f"not the environment that the run began in, results may differ a little: {'; '.join(other)}")
-        files.write_json(path, now)
+        self.folder.write_json(ENVIRONMENT, now)
 
     def _on_device(self, batch: Batch) -> Batch:
         return {name: x.to(self.accelerator.device, non_blocking=True) for name, x in batch.items()}
@@ -309,29 +413,9 @@ def _blocks(model: nn.Module) -> nn.ModuleList:
     return max(lists, key=len, default=nn.ModuleList())
 
 
-def saved_run(folder: Path, recipe: str | None = None) -> Run | None:
-    """The run in a folder, if there is one; it must be of that recipe."""
-    path = folder / CONFIG
-    if not path.exists():
-        return None
-    content = files.read_json(path)
-    if recipe is not None and content["recipe"] != recipe:
-        raise ValueError(f"the run in {folder} is of the recipe {content['recipe']!r}; expected {recipe!r}.")
-    return Run.from_json(content["run"])
-
-
-def _loader(examples: Examples, keys: Any, workers: int) -> DataLoader:
-    workers = min(workers, processors())  # torch warns of more
-    return DataLoader(examples, batch_sampler=keys, collate_fn=_as_it_is, num_workers=workers)  # type: ignore[arg-type]
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    return batch
-
-
 @contextlib.contextmanager
 def caught_signals() -> Iterator[list[int]]:
-    """SIGTERM and SIGINT are noted down, to be looked at between two steps. A second one works as ever."""
+    """Signals to end are noted down, to be looked at between two steps. A second one works as ever."""
     found: list[int] = []
     before: dict[int, Any] = {}
 
@@ -340,8 +424,10 @@ def caught_signals() -> Iterator[list[int]]:
         signal.signal(signum, before[signum])
 
     with contextlib.suppress(ValueError):  # only the main thread can
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, note)
+        for name in ("SIGTERM", "SIGINT", "SIGHUP"):  # the last one is a terminal that is closed
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+                before[number] = signal.signal(number, note)
     try:
         yield found
     finally:

@@ -14,6 +14,7 @@ import torch
 
 from lion import files
 from lion._version import __version__
+from lion.train.folder import RunFolder
 from lion.train.metrics import SHARES
 
 METRICS = "metrics.jsonl"
@@ -24,7 +25,14 @@ class Report:
     """Of one run, by its main process; the others' do nothing."""
 
     def __init__(
-        self, folder: Path, *, steps: int, unit: str, metric: str = "accuracy", main: bool = True, resumed_at: int = 0
+        self,
+        folder: RunFolder,
+        *,
+        steps: int,
+        unit: str,
+        metric: str = "accuracy",
+        main: bool = True,
+        resumed_at: int = 0,
     ):
         self.folder, self.steps, self.unit, self.metric, self.main = folder, steps, unit, metric, main
         self._began, self._first_step, self._examples = time.perf_counter(), resumed_at, 0
@@ -34,15 +42,17 @@ class Report:
         self._last_line = 0.0
         if not main:
             return
-        path = folder / METRICS
+        path = folder.path / METRICS
         # What came after the checkpoint is about to come again.
         rows = [row for row in read_metrics(path) if row["step"] <= resumed_at]
-        files.replace(path, lambda temporary: temporary.write_text("".join(json.dumps(row) + "\n" for row in rows)))
-        self._file = path.open("a")
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        with folder.writing(METRICS):
+            files.replace(path, lambda temporary: temporary.write_text(text))
+            self._file = path.open("a")
         with contextlib.suppress(ImportError):
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(folder / "tensorboard", purge_step=resumed_at + 1 if resumed_at else None)
+            self._board = SummaryWriter(folder.path / "tensorboard", purge_step=resumed_at + 1 if resumed_at else None)
         if sys.stderr.isatty():
             with contextlib.suppress(ImportError):
                 from tqdm import tqdm
@@ -58,9 +68,10 @@ class Report:
         if shown is not None:
             self.row({"step": step, "kind": "train", **shown, f"{self.unit}s_per_second": round(rate, 2)})
         if self._bar is not None:
-            self._bar.update(1)
-            if shown is not None:
-                self._bar.set_postfix_str(f"{_line(shown)}, {_number(rate)} {self.unit}s/s")
+            with contextlib.suppress(OSError):  # a terminal that is gone is no reason to stop
+                self._bar.update(1)
+                if shown is not None:
+                    self._bar.set_postfix_str(f"{_line(shown)}, {_number(rate)} {self.unit}s/s")
         elif shown is not None and time.perf_counter() - self._last_line > 10:
             self._last_line = time.perf_counter()
             done = step - self._first_step
@@ -74,8 +85,9 @@ class Report:
             self.say(f"step {step:,} of {self.steps:,}: held out {_line(metrics)}")
 
     def row(self, row: Row) -> None:
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        with self.folder.writing(METRICS):
+            self._file.write(json.dumps(row) + "\n")
+            self._file.flush()
         if self._board is not None:
             for name, x in row.items():
                 if isinstance(x, float):
@@ -84,33 +96,38 @@ class Report:
     def say(self, text: str) -> None:
         if not self.main:
             return
-        if self._bar is not None:
-            self._bar.write(text, file=sys.stdout)
-        else:
-            print(text, flush=True)
+        with contextlib.suppress(OSError):
+            if self._bar is not None:
+                self._bar.write(text, file=sys.stdout)
+            else:
+                print(text, flush=True)
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        if self._board is not None:
-            self._board.close()
+        with contextlib.suppress(OSError):
+            if self._bar is not None:
+                self._bar.close()
+            if self._board is not None:
+                self._board.close()
         if self._file is not None:
-            self._file.close()
-            with contextlib.suppress(ImportError):
-                draw_curves(self.folder, self.metric)
+            with contextlib.suppress(OSError):  # each row has been written by itself, or said why not
+                self._file.close()
+            with contextlib.suppress(ImportError, OSError):
+                draw_curves(self.folder.path, self.metric)
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """The rows of a run; a last line that was cut off is left out."""
+    """The rows of a run. What is none is left out: a last line that was cut off, or somebody else's."""
     if not path.exists():
         return []
-    return list(_rows(path.read_text()))
+    return list(_rows(path.read_text(errors="replace")))
 
 
 def _rows(text: str) -> Iterator[Row]:
     for line in text.splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            yield json.loads(line)
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if isinstance(row, dict) and isinstance(row.get("step"), int) and isinstance(row.get("kind"), str):
+                yield row
 
 
 def environment() -> dict[str, Any]:

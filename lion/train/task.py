@@ -31,12 +31,17 @@ class Examples(Protocol):
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch: ...
 
+    def digest(self) -> str:
+        """Of the content: other data has another."""
+        ...
+
 
 class Task:
     """Tasks are frozen dataclasses: all that a run needs to be repeated."""
 
     unit: ClassVar[str] = "example"  # what progress is counted in
     metric: ClassVar[str] = "accuracy"  # the one that curves and tables show
+    tunable: ClassVar[tuple[str, ...]] = ()  # fields that may change while the run stays the same
 
     def resolved(self) -> "Task":
         """With everything filled in that the data decides."""
@@ -65,6 +70,10 @@ class Task:
     def concluded(self, metrics: dict[str, Any]) -> dict[str, float]:
         """What follows from the means of all that was measured, and from the values that were kept."""
         return metrics
+
+    def digests(self) -> dict[str, str]:
+        """Of what the model learns from beside the examples: a tokenizer, a teacher."""
+        return {}
 
     def save_beside(self, folder: Path) -> None:
         """Write into the model's folder what else it takes to use it: a tokenizer, for instance."""

@@ -59,6 +59,9 @@ class CorpusTask(Task):
     def packed(self, split: str) -> PackedTokens:
         return PackedTokens(self.documents(), self.text_tokenizer(), self.length, split=split, holdout=self.holdout)
 
+    def digests(self) -> dict[str, str]:
+        return {"tokenizer": self.text_tokenizer().fingerprint}
+
     def save_beside(self, folder: Path) -> None:
         self.text_tokenizer().save(folder)
 
@@ -69,6 +72,7 @@ class MlmTask(CorpusTask):
     mask: float = 0.3  # of the tokens, in training
     eval_mask: float = 0.15
 
+    tunable: ClassVar[tuple[str, ...]] = ("mask", "eval_mask")
     trainer: ClassVar[str] = "wordpiece"
 
     def resolved(self) -> "MlmTask":
@@ -227,6 +231,9 @@ class TextTask(LabelledTask):
     def to_predict(self) -> dict[str, Any]:
         pairs = not isinstance(self.texts("train").texts[0], str)
         return {"classes": list(self.classes), "max_length": self.max_length, "pairs": pairs}
+
+    def digests(self) -> dict[str, str]:
+        return {"tokenizer": self.text_tokenizer().fingerprint}
 
     def save_beside(self, folder: Path) -> None:
         self.text_tokenizer().save(folder)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.data import fetch
+from lion.data.content import digest
 from lion.data.text import Passages
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
 from lion.files import read_json
@@ -38,6 +39,7 @@ class TextDistillTask(CorpusTask):
     embedding: float = 1.0  # weight of the embedding in the loss, beside the states'
 
     metric: ClassVar[str] = "cosine"
+    tunable: ClassVar[tuple[str, ...]] = ("embedding",)
 
     def __post_init__(self):
         one_of("mixer", self.mixer, VARIANTS)
@@ -59,6 +61,9 @@ class TextDistillTask(CorpusTask):
 
     def text_tokenizer(self) -> TextTokenizer:
         return load_tokenizer(_folder(self.teacher))
+
+    def digests(self) -> dict[str, str]:
+        return super().digests() | {"teacher": digest(*_teacher(self.teacher).state_dict().values())}
 
     def make_model(self) -> nn.Module:
         from lion.integrations.hf import convert

@@ -257,8 +257,10 @@ def test_a_flipped_bit_is_found(whole, tmp_path):
 
 def test_a_checkpoint_of_another_model_is_refused(whole, tmp_path):
     folder = copy(whole, tmp_path)
-    with pytest.raises(ValueError, match="is of another model than this run's"):
+    with pytest.raises(ValueError, match=r"another one: model.depth is 2, was 1\. .*--accept model.depth"):
         train(small(model__depth="2"), folder, resume=True)
+    with pytest.raises(ValueError, match="is of another model than this run's"):
+        train(small(model__depth="2"), folder, resume=True, accept=["model"])
 
 
 def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
@@ -272,7 +274,7 @@ def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_tensors", full)
-        with pytest.raises(OSError, match=r"the disk is full: the checkpoint of step 8 .* step-00000004, is whole"):
+        with pytest.raises(OSError, match=r"the checkpoint of step 8 .*: the disk is full. .*step-00000004, is whole"):
             train(small(), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000004"]
     train(small(), tmp_path / "run", resume=True)
@@ -282,7 +284,7 @@ def test_a_full_disk_loses_nothing(whole, tmp_path, monkeypatch):
 def test_checkpoints_are_found_by_their_names_only(tmp_path):
     for name in ("step-00000004", ".step-00000008.123", "step-8", "notes"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
-    assert Checkpoint(tmp_path, "").last().name == "step-00000004"
+    assert Checkpoint(tmp_path).last().name == "step-00000004"
 
 
 def test_schedules():
