@@ -96,10 +96,16 @@ def _holder(text: str) -> str:
 
 def saved_run(folder: Path, recipe: str | None = None) -> Run | None:
     """The run in a folder, if there is one; it must be of that recipe."""
-    path = folder / CONFIG
-    if not path.exists():
+    if not (folder / CONFIG).exists():
         return None
-    content = files.read_json(path)
-    if recipe is not None and content["recipe"] != recipe:
-        raise ValueError(f"the run in {folder} is of the recipe {content['recipe']!r}; expected {recipe!r}.")
-    return Run.from_json(content["run"])
+    before = saved_recipe(folder)
+    if recipe is not None and before != recipe:
+        raise ValueError(f"the run in {folder} is of the recipe {before!r}; expected {recipe!r}.")
+    return Run.from_json(files.read_json(folder / CONFIG)["run"])
+
+
+def saved_recipe(folder: Path) -> str | None:
+    """The recipe that the run in a folder is of, if any."""
+    path = folder / CONFIG
+    content = files.read_json(path) if path.exists() else {}
+    return content.get("recipe") if isinstance(content, dict) else None

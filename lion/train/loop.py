@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import os
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +19,7 @@ from lion.models.saving import save_model
 from lion.train.allocation import keep_memory
 from lion.train.checkpoint import Checkpoint, State, whole
 from lion.train.config import Run
-from lion.train.folder import CONFIG, RunFolder
+from lion.train.folder import CONFIG, RunFolder, saved_recipe
 from lion.train.loading import batches
 from lion.train.optim import Average, learning_rate, make_optimizer
 from lion.train.report import Report, environment
@@ -33,6 +35,7 @@ from lion.train.stream import Stream, mixed
 from lion.train.task import Batch, means, summed
 
 ENVIRONMENT = "environment.json"
+ELSEWHERE = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|failed to recv", re.IGNORECASE)
 SHUFFLE, NOISE, DATA, MODEL = range(4)  # what seeds are for
 
 
@@ -57,9 +60,10 @@ def train(
         resume: go on where the run in that folder stopped. That it is the same one is checked.
         accept: what may have changed nevertheless, as "data", "seed" or "model.dropout".
     """
-    trainer = Trainer(run, folder, resume=resume, accept=accept, recipe=recipe)
-    with trainer.closing():
-        return trainer.run()
+    with _together():
+        trainer = Trainer(run, folder, resume=resume, accept=accept, recipe=recipe)
+        with trainer.closing():
+            return trainer.run()
 
 
 class Trainer:
@@ -370,6 +374,8 @@ class Trainer:
         self.accelerator.wait_for_everyone()
 
     def _begin_folder(self, run: Run, resume: bool, recipe: str | None) -> None:
+        if resume and recipe is None:
+            recipe = saved_recipe(self.folder.path)
         content = {"recipe": recipe, "run": run.to_json(), "to_predict": run.task.to_predict()}
         self.accelerator.wait_for_everyone()  # to have looked whether there is a run in it already
         if not self.alone:
@@ -414,17 +420,35 @@ def _blocks(model: nn.Module) -> nn.ModuleList:
 
 
 @contextlib.contextmanager
+def _together() -> Iterator[None]:
+    """What a process finds when another one of its run has died, in words."""
+    try:
+        yield
+    except RuntimeError as problem:
+        if not ELSEWHERE.search(str(problem)):
+            raise
+        raise ChildProcessError(
+            "another process of this run has ended, and the run with it: see what that one said. What is saved is "
+            "whole: continue with --resume."
+        ) from None
+
+
+@contextlib.contextmanager
 def caught_signals() -> Iterator[list[int]]:
     """Signals to end are noted down, to be looked at between two steps. A second one works as ever."""
     found: list[int] = []
     before: dict[int, Any] = {}
+    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
     def note(signum: int, frame: object) -> None:
         found.append(signum)
         signal.signal(signum, before[signum])
+        if signum == getattr(signal, "SIGHUP", None):  # the terminal is gone, and whatever is said to it is an error
+            for descriptor in terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
     with contextlib.suppress(ValueError):  # only the main thread can
-        for name in ("SIGTERM", "SIGINT", "SIGHUP"):  # the last one is a terminal that is closed
+        for name in ("SIGTERM", "SIGINT", "SIGHUP"):
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
                 before[number] = signal.signal(number, note)
