@@ -44,8 +44,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    path.touch()
+    mode = path.stat().st_mode  # as the umask has it; safetensors lets nobody but the owner read its files
     try:
         save_file(apart(tensors), path)
+        path.chmod(mode)
     except SafetensorError as problem:
         if "No space left" in str(problem):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None

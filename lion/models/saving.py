@@ -7,6 +7,7 @@ config.json is for people, and for weights that were written by something else.
 
 import contextlib
 import importlib
+import io
 import json
 import logging
 import zlib
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lion import files
+from lion import checksums, files
 from lion._version import __version__
 from lion.configs import from_json, to_json
 from lion.models.long_range import LongConfig, LongModel
@@ -30,6 +31,7 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
 # Where the classes are, by what Hugging Face's config.json calls model_type.
 HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"  # Hugging Face's, of a model in several files
 SHOWN = 3  # names in an error
 # Parameters that weights of before do not fit any more, by a part of their names, and what to do about it.
 CHANGED = {
@@ -82,21 +84,22 @@ def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Te
     from safetensors.torch import save
 
     # One entry: of several, safetensors writes any first, and the same model would not be the same bytes.
-    content = save(tensors, {"lion": json.dumps({**description, "crc32": _checksum(tensors)})})
+    content = io.BytesIO(save(tensors, {"lion": json.dumps(description)}))
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / CONFIG, description)
-    files.replace(folder / WEIGHTS, lambda path: path.write_bytes(content))
+    files.replace(folder / WEIGHTS, lambda path: checksums.copy(content, path))
 
 
 def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.Module:
     """The model that `save_model` has written, in the precision it had, ready to be trained or evaluated."""
     config_path, path = Path(folder) / CONFIG, Path(folder) / WEIGHTS
-    for needed in (config_path, path):
-        if not needed.exists():
-            raise FileNotFoundError(f"{needed} is missing; expected a folder that save_model has written.")
+    _need(config_path)
     plain = files.read_json(config_path)
-    if isinstance(plain, dict) and plain.get("model_type") in HUGGING_FACE:
+    if isinstance(plain, dict) and plain.get("model_type") in tuple(HUGGING_FACE):  # it may be anything
+        if not (Path(folder) / INDEX).exists():
+            _need(path)
         return _load_pretrained(Path(folder), plain).to(device)
+    _need(path)
     description = Description.of(plain, config_path)
     weights, inside = _read(path)
     if inside is not None and inside[:2] != description[:2]:
@@ -109,6 +112,11 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.
             x.data = x.data.to(weights[name].dtype)
     model.load_state_dict(weights)
     return model.to(device)
+
+
+def _need(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing; expected a folder that save_model has written.")
 
 
 @contextlib.contextmanager
@@ -161,7 +169,8 @@ def _kind(model: nn.Module) -> str:
     raise ValueError(f"the model is a {type(model).__name__}; expected a {names}: unwrap it, if it is one inside.")
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> int:
+def _checksum_of_before(tensors: Mapping[str, Tensor]) -> int:
+    """Of models that have it in their description: of the tensors alone."""
     crc = 0
     for name in sorted(tensors):
         crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
@@ -172,18 +181,19 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Description | None]:
     """The tensors, and the description that goes with them, if they are ours."""
     from safetensors import SafetensorError, safe_open
 
+    checked = checksums.check(path) is not None
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
         plain = json.loads(metadata.get("lion", "null"))
     except (SafetensorError, json.JSONDecodeError) as problem:
-        raise files.DamagedFile(f"{path} is damaged: {problem}.") from None
+        raise files.DamagedFile(f"{path} is damaged: {problem}; get it again.") from None
     if plain is None:
         return tensors, None
     description = Description.of(plain, path)
-    if plain.get("crc32") != _checksum(tensors):
-        raise files.DamagedFile(f"{path} is damaged: its checksum is wrong.")
+    if not checked and plain.get("crc32") != _checksum_of_before(tensors):
+        raise files.DamagedFile(f"{path} is damaged: its checksum is wrong; get it again.")
     return tensors, description
 
 
