@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from lion import files
 
@@ -34,32 +34,40 @@ def copy(source: BinaryIO, path: Path) -> None:
         shutil.copyfileobj(source, target, BLOCK)
 
 
-def check(path: Path) -> dict[str, int] | None:
-    """That a file is as it was written; the bytes of each tensor in it, or None if it has no checksum."""
+class Found(NamedTuple):
+    """What a file has."""
+
+    shapes: dict[str, tuple[int, ...]]
+    bytes: int  # of all tensors
+    checked: bool  # it has a checksum, and it is right
+
+
+def check(path: Path) -> Found:
+    """That a file is as it was written, if it has a checksum."""
     with path.open("rb") as file:
         try:
             header = _read_header(file)
         except ValueError as problem:
             raise files.DamagedFile(f"{path} is damaged: {problem}; get it again.") from None
         wanted = header.get(METADATA, {}).get(KEY)
-        if wanted is None:
-            return None
-        if wanted != _checksum(header, file):
+        data = file.tell()
+        if wanted is not None and wanted != _checksum(header, file):
             raise files.DamagedFile(f"{path} is damaged: its checksum is wrong; get it again.")
-    ranges = {name: x["data_offsets"] for name, x in header.items() if name != METADATA}
-    return {name: end - start for name, (start, end) in ranges.items()}
+    shapes = {name: tuple(x["shape"]) for name, x in header.items() if name != METADATA}
+    return Found(shapes, path.stat().st_size - data, wanted is not None)
 
 
-def check_model(paths: list[Path], index: Mapping[str, Any] | None) -> None:
-    """That the files of a model are as they were written, and together what the index of its parts says, if any."""
+def check_model(paths: list[Path], index: Mapping[str, Any] | None) -> dict[str, tuple[int, ...]]:
+    """That the files of a model are as they were written, and together what the index of its parts says, if any; the
+    shapes of the tensors in them."""
     found = {path.name: check(path) for path in paths}
-    known = {name: sizes for name, sizes in found.items() if sizes is not None}
-    if not index or len(known) < len(found):
-        return
-    where = {tensor: name for name, sizes in known.items() for tensor in sizes}
-    total = sum(size for sizes in known.values() for size in sizes.values())
-    if where != index["weight_map"] or total != index.get("total_size", total):
-        raise files.DamagedFile(f"{paths[0].parent} has an index of other weights than its files have; get it again.")
+    if index and all(x.checked for x in found.values()):
+        where = {tensor: name for name, x in found.items() for tensor in x.shapes}
+        total = sum(x.bytes for x in found.values())
+        if where != index["weight_map"] or total != index.get("total_size", total):
+            folder = paths[0].parent
+            raise files.DamagedFile(f"{folder} has an index of other weights than its files have; get it again.")
+    return {name: shape for x in found.values() for name, shape in x.shapes.items()}
 
 
 def times(folder: Path) -> dict[str, float]:
@@ -99,7 +107,9 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
         header = json.loads(content)
     except (ValueError, RecursionError):
         header = None
-    if not isinstance(header, dict) or not isinstance(header.get(METADATA, {}), dict):
+    tensors = {name: x for name, x in header.items() if name != METADATA} if isinstance(header, dict) else {"": None}
+    shaped = all(isinstance(x, dict) and isinstance(x.get("shape"), list) for x in tensors.values())
+    if not shaped or not isinstance(header.get(METADATA, {}), dict):
         raise ValueError("its header is no JSON of tensors")
     return header
 

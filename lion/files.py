@@ -24,9 +24,16 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as problem:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as problem:  # no text, no JSON, or brackets without end
         raise DamagedFile(f"{path} is damaged: it is no JSON ({problem}).") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise DamagedFile(f"{path} is damaged: it has a {type(content).__name__}; expected an object.")
+    return content
 
 
 def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from lion import checksums, files
+from lion.integrations.hf_files import check_index, check_shapes, naming
 from lion.optional import need_transformers
 
 need_transformers()
@@ -18,8 +19,13 @@ class LionBase(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **options: Any) -> Any:
-        """As transformers has it; it says which weights are damaged, if they are."""
-        with files.intact(pretrained_model_name_or_path):
+        """As transformers has it; it says which weights are damaged, if they are. Pickled weights are for those who
+        ask for them, with use_safetensors=False."""
+        options.setdefault("use_safetensors", True)
+        if pretrained_model_name_or_path is not None:
+            folder = Path(pretrained_model_name_or_path, options.get("subfolder") or "")
+            check_index(folder, options.get("variant"))
+        with files.intact(pretrained_model_name_or_path), naming(pretrained_model_name_or_path):
             return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
 
     @staticmethod
@@ -27,9 +33,11 @@ class LionBase(PreTrainedModel):
         model: Any, state_dict: Any, checkpoint_files: list[str] | None, load_config: Any, *args: Any, **options: Any
     ) -> Any:
         """Where transformers has found a model's files, or an adapter's, and opens them."""
-        if state_dict is None:
-            paths = [Path(name) for name in checkpoint_files or () if name.endswith(".safetensors")]
-            checksums.check_model(paths, load_config.sharded_metadata)
+        paths = [Path(name) for name in checkpoint_files or () if name.endswith(".safetensors")]
+        if state_dict is None and paths:
+            found = checksums.check_model(paths, load_config.sharded_metadata)
+            if not load_config.ignore_mismatched_sizes and load_config.hf_quantizer is None:
+                check_shapes(model, found, paths[0])
         return PreTrainedModel._load_pretrained_model(
             model, state_dict, checkpoint_files, load_config, *args, **options
         )

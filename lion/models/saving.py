@@ -10,6 +10,7 @@ import importlib
 import io
 import json
 import logging
+import typing
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from lion import checksums, files
 from lion._version import __version__
 from lion.configs import from_json, to_json
+from lion.models.fields import check_fields, short
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.vision import VisionConfig, VisionModel
 
@@ -32,6 +34,8 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
 HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # Hugging Face's, of a model in several files
+# Fields that are no larger than the largest side of a weight.
+WIDTHS = ("dim", "heads", "mlp_ratio", "patch_size", "in_channels", "num_classes", "vocab_size", "classes", "stem")
 SHOWN = 3  # names in an error
 # Parameters that weights of before do not fit any more, by a part of their names, and what to do about it.
 CHANGED = {
@@ -55,16 +59,20 @@ class Description(NamedTuple):
             raise ValueError(f"{path} describes no model; expected an object with 'kind' and 'config'.")
         return Description(plain["kind"], plain["config"], str(plain.get("lion", "unknown")))
 
-    def model(self, path: Path) -> nn.Module:
+    def model(self, path: Path, weights: Mapping[str, Tensor]) -> nn.Module:
+        """A model of this config, unless it asks for far more than weights of this kind can be for."""
         writer = f"the model was saved by lion {self.lion}, and this is {__version__}"
-        if self.kind not in KINDS:
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
             known = ", ".join(map(repr, KINDS))
-            raise ValueError(f"{path}: kind is {self.kind!r}; expected one of {known}: {writer}.")
+            raise ValueError(f"{path}: kind is {short(repr(self.kind))}; expected one of {known}: {writer}.")
         config, model = KINDS[self.kind]
+        widest = max((size for x in weights.values() for size in x.shape), default=0)
+        sizes = dict.fromkeys(WIDTHS, (0, widest)) | {"depth": (0, len(weights))}
         try:
+            check_fields(self.config, typing.get_type_hints(config), sizes)
             return model(from_json(config, self.config))
-        except (TypeError, ValueError) as problem:
-            raise ValueError(f"{path} makes no model ({writer}): {problem}") from problem
+        except Exception as problem:  # whatever a module finds wrong with its sizes
+            raise ValueError(f"{path} makes no model ({writer}): {short(str(problem))}") from problem
 
 
 def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -105,7 +113,7 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.
     if inside is not None and inside[:2] != description[:2]:
         log.warning("%s is not of the weights beside it: their own config, in %s, is taken.", config_path, WEIGHTS)
         description, config_path = inside, path
-    model = description.model(config_path)
+    model = description.model(config_path, weights)
     _check_fit(model.state_dict(), weights, path)
     for name, x in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
         if name in weights:
@@ -150,14 +158,14 @@ def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[
 
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
     home = importlib.import_module(HUGGING_FACE[plain["model_type"]])
-    name = next(iter(plain.get("architectures") or []), "model without a name")
+    names = plain.get("architectures")
+    name = names[0] if isinstance(names, list) and names else "model without a name"
     if name not in home.__all__:
         raise ValueError(f"{folder / CONFIG} is of a {name}; expected one of {', '.join(home.__all__)}.")
-    model, found = load_pretrained(getattr(home, name), folder, ignore_mismatched_sizes=True)  # they are named below
-    wrong = {what: sorted(map(str, names)) for what, names in found.items() if names}
-    if wrong:
-        words = "; ".join(f"{what.replace('_', ' ')}: {_some(names)}" for what, names in wrong.items())
-        raise ValueError(f"{folder / WEIGHTS} does not fit its config. {words[0].upper()}{words[1:]}.{_remedy(words)}")
+    model, found = load_pretrained(getattr(home, name), folder)
+    wrong = {what.replace("_", " "): sorted(map(str, names)) for what, names in found.items()}
+    if any(wrong.values()):
+        raise ValueError(misfit(folder / WEIGHTS, wrong))
     return model
 
 
@@ -181,7 +189,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Description | None]:
     """The tensors, and the description that goes with them, if they are ours."""
     from safetensors import SafetensorError, safe_open
 
-    checked = checksums.check(path) is not None
+    checked = checksums.check(path).checked
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -212,12 +220,14 @@ def _check_fit(wanted: Mapping[str, Tensor], got: Mapping[str, Tensor], path: Pa
         ],
     }
     if any(problems.values()):
-        words = "; ".join(f"{what}: {_some(names)}" for what, names in problems.items() if names)
-        raise ValueError(f"{path} does not fit its config. {words[0].upper()}{words[1:]}.{_remedy(words)}")
+        raise ValueError(misfit(path, problems))
 
 
-def _remedy(words: str) -> str:
-    return "".join(f" {remedy}" for part, remedy in CHANGED.items() if part in words)
+def misfit(path: Path, problems: Mapping[str, Iterable[str]]) -> str:
+    """How weights do not fit a config, and what to do about it: for each problem, names of tensors."""
+    words = "; ".join(f"{what}: {_some(names)}" for what, names in problems.items() if names)
+    remedies = "".join(f" {remedy}" for part, remedy in CHANGED.items() if part in words)
+    return f"{path} does not fit its config. {words[0].upper()}{words[1:]}.{remedies}"
 
 
 def _some(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Weights of Hugging Face's kind have a checksum wherever they are saved, and it is checked wherever they are loaded."""
+"""Weights of Hugging Face's kind get a checksum wherever they are saved; it is checked wherever they are loaded."""
 
 import json
 from unittest.mock import Mock
