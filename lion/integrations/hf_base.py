@@ -25,7 +25,7 @@ class LionBase(PreTrainedModel):
         if pretrained_model_name_or_path is not None:
             folder = Path(pretrained_model_name_or_path, options.get("subfolder") or "")
             check_index(folder, options.get("variant"))
-        with files.intact(pretrained_model_name_or_path), naming(pretrained_model_name_or_path):
+        with naming(pretrained_model_name_or_path), files.intact(pretrained_model_name_or_path):
             return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
 
     @staticmethod

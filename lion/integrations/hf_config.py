@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lion import files
-from lion.integrations.hf_files import CONFIG_TYPES, SIZES
+from lion.integrations.hf_files import CONFIG_TYPES, GENERATION_TYPES, SIZES
 from lion.models.causal import MEMORIES, CausalConfig
 from lion.models.encoder import EncoderConfig
 from lion.models.fields import check_fields, short
@@ -105,9 +105,9 @@ class LionBaseConfig(PreTrainedConfig):
         """As transformers has it; whatever it stumbles over, the file is named."""
         where = Path(options.get("name_or_path") or "", CONFIG)
         # Kernels of the hub are none that a file is to choose.
-        content = {name: x for name, x in config_dict.items() if name not in ("attn_implementation", "auto_map")}
+        content = {name: x for name, x in config_dict.items() if name != "attn_implementation"}
         try:
-            check_fields(content, CONFIG_TYPES | typing.get_type_hints(cls.__init__), SIZES)
+            check_fields(content, GENERATION_TYPES | CONFIG_TYPES | typing.get_type_hints(cls.__init__), SIZES)
             return super().from_dict(content, **options)
         except Exception as problem:
             raise ValueError(f"{where} makes no model: {short(str(problem))}") from problem

@@ -18,7 +18,7 @@ SIZES = {  # the smallest and the largest of a config in a file: others would ta
 }
 CONFIG_TYPES: dict[str, Any] = {  # of fields that all of transformers' configs may have
     **dict.fromkeys(("dtype", "torch_dtype", "problem_type", "transformers_weights"), str | None),
-    **dict.fromkeys(("id2label", "label2id", "quantization_config", "fusion_config"), dict | None),
+    **dict.fromkeys(("id2label", "label2id", "quantization_config", "fusion_config", "auto_map"), dict | None),
     **dict.fromkeys(("output_attentions", "output_hidden_states", "return_dict"), bool | None),
     **dict.fromkeys(("is_encoder_decoder", "is_decoder", "add_cross_attention"), bool | None),
     "architectures": list[str] | None,
@@ -63,11 +63,14 @@ class Misfit(ValueError, RuntimeError):
 
 @contextlib.contextmanager
 def naming(source: Any) -> Iterator[None]:
-    """Whatever is wrong with a model, its place is named."""
+    """Whatever is wrong with a model, its place is named. What is wrong with a call stays as it is."""
     try:
         yield
-    except (ValueError, RuntimeError) as problem:
-        if source is None or str(source) in str(problem):
+    except (OSError, ImportError):
+        raise
+    except Exception as problem:
+        of_call = isinstance(problem, TypeError) and "keyword argument" in str(problem)
+        if source is None or of_call or str(source) in str(problem):
             raise
         raise Misfit(f"{source} cannot be loaded: {short(str(problem))}") from problem
 
@@ -91,10 +94,11 @@ def check_index(folder: Path, variant: str | None) -> None:
     if not path.is_file() or (folder / f"model{suffix}.safetensors").is_file():
         return
     content = files.read_object(path)
-    parts = content.get("weight_map")
-    named = isinstance(parts, dict) and parts and all(isinstance(part, str) for part in parts.values())
-    if not named or not isinstance(parts, dict) or not isinstance(content.get("metadata"), dict):
+    parts: Any = content.get("weight_map")
+    names = list(parts.values()) if isinstance(parts, dict) else []
+    named = all(isinstance(name, str) and len(name) < 256 for name in names)
+    if not names or not named or not isinstance(content.get("metadata"), dict):
         raise files.DamagedFile(f"{path} is damaged: it has no weight_map and metadata; get it again.")
-    for part in sorted(set(parts.values())):
+    for part in sorted(set(names)):
         if not (folder / part).is_file():
             raise FileNotFoundError(f"{folder / part} is missing, which {path.name} names; get it again.")

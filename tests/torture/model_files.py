@@ -134,7 +134,7 @@ def _outputs(model: Any) -> Any:
     with torch.no_grad():
         if hasattr(model.config, "image_size"):
             return model.eval()(torch.linspace(-1, 1, 3 * 16 * 16).view(1, 3, 16, 16)).tolist()
-        return model.eval()(torch.tensor([[5, 9, 12, 7, 11]])).logits.tolist()
+        return model.eval()(torch.tensor([[5, 9, 12, 7, 11]]))[0].tolist()
 
 
 def _load(folder: Path) -> Any:
@@ -347,8 +347,10 @@ class Attempts:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(template, folder)
         done, edit = _mutate(folder / "model", chance)
-        edit = edit or kind == "image model of elsewhere"  # other numbers are nobody's to notice
-        return f"{done}, then {name}", self._problem(kind, name, folder, done.split()[0], edit)
+        file = done.split()[0]
+        # Without a checksum other numbers are nobody's to notice, and what they lead to names no file.
+        unchecked = kind == "image model of elsewhere" and file == "model.safetensors"
+        return f"{done}, then {name}", self._problem(kind, name, folder, "" if unchecked else file, edit or unchecked)
 
     def _problem(self, kind: str, name: str, folder: Path, file: str, edit: bool) -> str:
         said = io.StringIO()
