@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from lion import files
+from lion._version import __version__
 
 KEY, METADATA = "lion_crc32", "__metadata__"
+MARK = "lion"  # the entry that says who has written a file: with it and without KEY, the metadata are damaged
 BLOCK = 1 << 20  # bytes read at once
 LARGEST_HEADER = 100_000_000  # safetensors' own limit
 SHARD = re.compile(r"-\d{5}-of-\d{5}")  # in the names of a model's parts
@@ -25,7 +27,8 @@ def copy(source: BinaryIO, path: Path) -> None:
     """Write a copy of a safetensors file, with its checksum."""
     header = _read_header(source)
     data = source.tell()
-    header.setdefault(METADATA, {})[KEY] = _checksum(header, source)
+    header.setdefault(METADATA, {}).setdefault(MARK, json.dumps({"lion": __version__}))
+    header[METADATA][KEY] = _checksum(header, source)
     content = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     content += b" " * (-len(content) % 8)  # tensors begin at a multiple of 8
     source.seek(data)
@@ -49,9 +52,11 @@ def check(path: Path) -> Found:
             header = _read_header(file)
         except ValueError as problem:
             raise files.DamagedFile(f"{path} is damaged: {problem}; get it again.") from None
-        wanted = header.get(METADATA, {}).get(KEY)
+        metadata = header.get(METADATA, {})
+        wanted = metadata.get(KEY)
         data = file.tell()
-        if wanted is not None and wanted != _checksum(header, file):
+        lost = wanted is None and "crc32" not in str(metadata.get(MARK, "crc32"))  # (where models of before had theirs)
+        if lost or (wanted is not None and wanted != _checksum(header, file)):
             raise files.DamagedFile(f"{path} is damaged: its checksum is wrong; get it again.")
     shapes = {name: tuple(x["shape"]) for name, x in header.items() if name != METADATA}
     return Found(shapes, path.stat().st_size - data, wanted is not None)

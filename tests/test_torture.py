@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 FEW: dict[str, int] = {  # attempts of each campaign
-    "model_files": 6,
+    "model_files": 4,
 }
 
 

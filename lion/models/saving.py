@@ -161,7 +161,7 @@ def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
     names = plain.get("architectures")
     name = names[0] if isinstance(names, list) and names else "model without a name"
     if name not in home.__all__:
-        raise ValueError(f"{folder / CONFIG} is of a {name}; expected one of {', '.join(home.__all__)}.")
+        raise ValueError(f"{folder / CONFIG} is of a {short(str(name))}; expected one of {', '.join(home.__all__)}.")
     model, found = load_pretrained(getattr(home, name), folder)
     wrong = {what.replace("_", " "): sorted(map(str, names)) for what, names in found.items()}
     if any(wrong.values()):

@@ -51,7 +51,7 @@ def test_every_saver_and_loader(saver, tmp_path):
         SAVERS[saver](model, folder)
         path = folder / "model.safetensors"
         with safe_open(path, "pt") as file:
-            assert file.metadata().keys() == {"format", checksums.KEY}
+            assert file.metadata().keys() == {"format", checksums.MARK, checksums.KEY}
         loaders = (load_model, kind.from_pretrained, getattr(transformers, auto).from_pretrained)
         for load in loaders:
             assert load(folder).eval()(tokens(2, 9))[0].equal(model(tokens(2, 9))[0])
@@ -66,6 +66,15 @@ def test_the_header_is_covered(tmp_path):
     make().save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes().replace(b'"F32"', b'"I32"', 1))
+    with pytest.raises(files.DamagedFile, match=WRONG.format(path)):
+        LionForCausalLM.from_pretrained(tmp_path)
+
+
+def test_a_checksum_that_is_lost(tmp_path):
+    """With it, damage in two places would not be noticed."""
+    make().save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes().replace(b"lion_crc32", b"lion_crc33", 1))
     with pytest.raises(files.DamagedFile, match=WRONG.format(path)):
         LionForCausalLM.from_pretrained(tmp_path)
 
