@@ -72,9 +72,16 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as problem:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as problem:  # no text, no JSON, or brackets without end
         raise DamagedFile(f"{path} is damaged: it is no JSON ({problem}).") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise DamagedFile(f"{path} is damaged: it has a {type(content).__name__}; expected an object.")
+    return content
 
 
 def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -92,8 +99,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    path.touch()
+    mode = path.stat().st_mode  # as the umask has it; safetensors lets nobody but the owner read its files
     try:
         save_file(apart(tensors), path)
+        path.chmod(mode)
     except SafetensorError as problem:
         if "No space left" in str(problem):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None

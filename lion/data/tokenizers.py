@@ -11,7 +11,7 @@ from typing import Any
 
 from lion.data import FETCHED, lion_data_folder, reading
 from lion.data.tables import text_lines
-from lion.files import read_json, replace, write_json
+from lion.files import read_object, replace, write_json
 from lion.optional import need
 
 TOKENIZER, CONFIG, VOCABULARY = "tokenizer.json", "tokenizer_config.json", "vocab.txt"
@@ -28,6 +28,7 @@ ROLES = {  # what special tokens are called, the usual names first
 REMEDY = f"expected a {TOKENIZER} as the tokenizers package writes it"
 LONGEST_WORD = 100  # BERT's WordPiece takes longer ones for unknown
 REPEATS = 1000
+LARGEST_ID = 2**24
 PADDED = 128  # a model may have that many tokens more than its tokenizer, for even sizes
 
 
@@ -318,12 +319,24 @@ def load_tokenizer(path: Path | str, *, lowercase: bool | None = None) -> TextTo
     with reading(str(file), REMEDY):
         content = file.read_text(encoding="utf-8")
         parsed = json.loads(content)
+    _check_vocabulary(parsed, file)
     simple = ByteTokenizer()
     if parsed == json.loads(simple.content):
         return simple
     need("tokenizers", "tokenizers", "text")
     with reading(str(file), REMEDY):
         return FastTokenizer(content)
+
+
+def _check_vocabulary(parsed: Any, file: Path) -> None:
+    """That no id is so large that the tokenizers package would take all memory for those before it."""
+    model, added = (parsed.get("model"), parsed.get("added_tokens")) if isinstance(parsed, dict) else (None, None)
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    ids += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    largest = max((x for x in ids if isinstance(x, int | float)), default=0)
+    if largest > LARGEST_ID:
+        raise ValueError(f"{file} has a token of id {largest:,}; expected ids up to {LARGEST_ID:,}.")
 
 
 def tokenizer_of_model(folder: Path, vocab_size: int) -> TextTokenizer:
@@ -348,7 +361,9 @@ def _load_vocabulary(path: Path, lowercase: bool | None) -> TextTokenizer:
     if "[UNK]" not in vocabulary:
         raise ValueError(f"{path} has no [UNK]; expected a vocabulary of BERT's kind, with a token on every line.")
     if lowercase is None and (path.parent / CONFIG).is_file():
-        lowercase = read_json(path.parent / CONFIG).get("do_lower_case")
+        lowercase = read_object(path.parent / CONFIG).get("do_lower_case")
+        if not isinstance(lowercase, bool | None):
+            raise ValueError(f"{path.parent / CONFIG}: do_lower_case is {lowercase!r}; expected true or false.")
     if lowercase is None:
         lowercase = all(token == token.lower() for token in vocabulary if not token.startswith("["))
     return _wordpiece(vocabulary, lowercase)

@@ -1,8 +1,10 @@
 """What lion's models for transformers have in common."""
 
+from pathlib import Path
 from typing import Any
 
-from lion import files
+from lion import checksums, files
+from lion.integrations.hf_files import check_index, check_shapes, naming
 from lion.optional import need_transformers
 
 need_transformers()
@@ -17,9 +19,43 @@ class LionBase(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **options: Any) -> Any:
-        """As transformers has it; it says which weights are damaged, if they are."""
-        with files.intact(pretrained_model_name_or_path):
+        """As transformers has it; it says which weights are damaged, if they are. Pickled weights are for those who
+        ask for them, with use_safetensors=False."""
+        options.setdefault("use_safetensors", True)
+        if pretrained_model_name_or_path is not None:
+            folder = Path(pretrained_model_name_or_path, options.get("subfolder") or "")
+            check_index(folder, options.get("variant"))
+        with naming(pretrained_model_name_or_path), files.intact(pretrained_model_name_or_path):
             return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
+
+    @staticmethod
+    def _load_pretrained_model(
+        model: Any, state_dict: Any, checkpoint_files: list[str] | None, load_config: Any, *args: Any, **options: Any
+    ) -> Any:
+        """Where transformers has found a model's files, or an adapter's, and opens them."""
+        paths = [Path(name) for name in checkpoint_files or () if name.endswith(".safetensors")]
+        if state_dict is None and paths:
+            found = checksums.check_model(paths, load_config.sharded_metadata)
+            if not load_config.ignore_mismatched_sizes and load_config.hf_quantizer is None:
+                check_shapes(model, found, paths[0])
+        return PreTrainedModel._load_pretrained_model(
+            model, state_dict, checkpoint_files, load_config, *args, **options
+        )
+
+    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **options: Any) -> None:
+        """As transformers has it; weights get a checksum (lion.checksums)."""
+        folder = Path(save_directory)
+        before = checksums.times(folder)
+        super().save_pretrained(save_directory, is_main_process, *args, **options)
+        if is_main_process and not options.get("distributed_checkpoint"):  # whose files other processes may be writing
+            checksums.add(folder, before)
+
+    def _upload_modified_files(
+        self, working_dir: Any, repo_id: str, files_timestamps: Any, *args: Any, **options: Any
+    ) -> Any:
+        """Of save_pretrained(push_to_hub=True): what is uploaded has its checksums, too."""
+        checksums.add(Path(working_dir), files_timestamps)
+        return super()._upload_modified_files(working_dir, repo_id, files_timestamps, *args, **options)
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:

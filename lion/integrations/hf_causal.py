@@ -9,6 +9,7 @@ of the tokens so far. The tokens that it finds are the same:
     "attention"   nothing: all tokens are computed once more for each new one
 """
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from lion.integrations.hf_base import LionBase
 from lion.integrations.hf_cache import LionCache, check_cache
 from lion.integrations.hf_config import MODES, LionCausalConfig
+from lion.integrations.hf_files import check_generation
 from lion.integrations.hf_inputs import packed_sequences, real_tokens
 from lion.models.causal import MEMORIES, Block, CausalModel
 from lion.ops.checks import check_ids, one_of
@@ -210,6 +212,14 @@ class LionForCausalLM(LionBase, GenerationMixin):
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that are no weights, for lion.train.optim.make_optimizer: positions, decays."""
         return {f"model.{name}" for name in self.model.no_weight_decay()}
+
+    def adjust_generation_fn(
+        self, generation_config: Any, auto: Any, pipeline: Any, source: Any, **options: Any
+    ) -> None:
+        """As transformers has it, where a damaged file is as good as none."""
+        if generation_config is None and source is not None:
+            check_generation(Path(source, options.get("subfolder") or "", "generation_config.json"))
+        super().adjust_generation_fn(generation_config, auto, pipeline, source, **options)
 
     def _prepare_position_ids_for_generation(self, inputs_tensor: Tensor, model_kwargs: dict[str, Any]) -> None:
         """None are needed: the model counts its tokens, if at all."""

@@ -1,10 +1,14 @@
 """Configs of lion's models by transformers' names, and how a saved folder says where its classes are."""
 
+import typing
 from pathlib import Path
 from typing import Any, ClassVar
 
+from lion import files
+from lion.integrations.hf_files import CONFIG_TYPES, GENERATION_TYPES, SIZES
 from lion.models.causal import MEMORIES, CausalConfig
 from lion.models.encoder import EncoderConfig
+from lion.models.fields import check_fields, short
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.optional import need_transformers
@@ -50,7 +54,7 @@ CAUSAL_FIELDS = {  # of CausalConfig
     "initializer_range": "init_std",
 }
 
-CODE = "modeling_lion.py"
+CONFIG, CODE = "config.json", "modeling_lion.py"
 IMPORTS = '''"""The classes of this folder's model, for AutoModel.from_pretrained(folder, trust_remote_code=True)."""
 
 try:
@@ -82,6 +86,31 @@ class LionBaseConfig(PreTrainedConfig):
         quoted = ", ".join(f'"{name}"' for name in names)
         code = IMPORTS.format(package=self.package, names=", ".join(names), quoted=quoted)
         Path(save_directory, CODE).write_text(code)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Any:
+        """As transformers has it, which makes the default config of a folder without config.json."""
+        folder = Path(pretrained_model_name_or_path, options.get("subfolder") or "")
+        if folder.is_dir():
+            if not (folder / CONFIG).is_file():
+                wanted = "expected a folder that save_pretrained has written"
+                raise FileNotFoundError(f"{folder / CONFIG} is missing; {wanted}.")
+            files.read_object(folder / CONFIG)
+        return super().from_pretrained(
+            pretrained_model_name_or_path, **{"name_or_path": str(pretrained_model_name_or_path), **options}
+        )
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
+        """As transformers has it; whatever it stumbles over, the file is named."""
+        where = Path(options.get("name_or_path") or "", CONFIG)
+        # Kernels of the hub are none that a file is to choose.
+        content = {name: x for name, x in config_dict.items() if name != "attn_implementation"}
+        try:
+            check_fields(content, GENERATION_TYPES | CONFIG_TYPES | typing.get_type_hints(cls.__init__), SIZES)
+            return super().from_dict(content, **options)
+        except Exception as problem:
+            raise ValueError(f"{where} makes no model: {short(str(problem))}") from problem
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:

@@ -7,8 +7,10 @@ config.json is for people, and for weights that were written by something else.
 
 import contextlib
 import importlib
+import io
 import json
 import logging
+import typing
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,9 +19,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lion import files
+from lion import checksums, files
 from lion._version import __version__
 from lion.configs import from_json, to_json
+from lion.models.fields import check_fields, short
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.vision import VisionConfig, VisionModel
 
@@ -30,6 +33,9 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
 # Where the classes are, by what Hugging Face's config.json calls model_type.
 HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"  # Hugging Face's, of a model in several files
+# Fields that are no larger than the largest side of a weight.
+WIDTHS = ("dim", "heads", "mlp_ratio", "patch_size", "in_channels", "num_classes", "vocab_size", "classes", "stem")
 SHOWN = 3  # names in an error
 # Parameters that weights of before do not fit any more, by a part of their names, and what to do about it.
 CHANGED = {
@@ -53,16 +59,20 @@ class Description(NamedTuple):
             raise ValueError(f"{path} describes no model; expected an object with 'kind' and 'config'.")
         return Description(plain["kind"], plain["config"], str(plain.get("lion", "unknown")))
 
-    def model(self, path: Path) -> nn.Module:
+    def model(self, path: Path, weights: Mapping[str, Tensor]) -> nn.Module:
+        """A model of this config, unless it asks for far more than weights of this kind can be for."""
         writer = f"the model was saved by lion {self.lion}, and this is {__version__}"
-        if self.kind not in KINDS:
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
             known = ", ".join(map(repr, KINDS))
-            raise ValueError(f"{path}: kind is {self.kind!r}; expected one of {known}: {writer}.")
+            raise ValueError(f"{path}: kind is {short(repr(self.kind))}; expected one of {known}: {writer}.")
         config, model = KINDS[self.kind]
+        widest = max((size for x in weights.values() for size in x.shape), default=0)
+        sizes = dict.fromkeys(WIDTHS, (0, widest)) | {"depth": (0, len(weights))}
         try:
+            check_fields(self.config, typing.get_type_hints(config), sizes)
             return model(from_json(config, self.config))
-        except (TypeError, ValueError) as problem:
-            raise ValueError(f"{path} makes no model ({writer}): {problem}") from problem
+        except Exception as problem:  # whatever a module finds wrong with its sizes
+            raise ValueError(f"{path} makes no model ({writer}): {short(str(problem))}") from problem
 
 
 def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -82,33 +92,39 @@ def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Te
     from safetensors.torch import save
 
     # One entry: of several, safetensors writes any first, and the same model would not be the same bytes.
-    content = save(tensors, {"lion": json.dumps({**description, "crc32": _checksum(tensors)})})
+    content = io.BytesIO(save(tensors, {"lion": json.dumps(description)}))
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / CONFIG, description)
-    files.replace(folder / WEIGHTS, lambda path: path.write_bytes(content))
+    files.replace(folder / WEIGHTS, lambda path: checksums.copy(content, path))
 
 
 def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.Module:
     """The model that `save_model` has written, in the precision it had, ready to be trained or evaluated."""
     config_path, path = Path(folder) / CONFIG, Path(folder) / WEIGHTS
-    for needed in (config_path, path):
-        if not needed.exists():
-            raise FileNotFoundError(f"{needed} is missing; expected a folder that save_model has written.")
+    _need(config_path)
     plain = files.read_json(config_path)
-    if isinstance(plain, dict) and plain.get("model_type") in HUGGING_FACE:
+    if isinstance(plain, dict) and plain.get("model_type") in tuple(HUGGING_FACE):  # it may be anything
+        if not (Path(folder) / INDEX).exists():
+            _need(path)
         return _load_pretrained(Path(folder), plain).to(device)
+    _need(path)
     description = Description.of(plain, config_path)
     weights, inside = _read(path)
     if inside is not None and inside[:2] != description[:2]:
         log.warning("%s is not of the weights beside it: their own config, in %s, is taken.", config_path, WEIGHTS)
         description, config_path = inside, path
-    model = description.model(config_path)
+    model = description.model(config_path, weights)
     _check_fit(model.state_dict(), weights, path)
     for name, x in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
         if name in weights:
             x.data = x.data.to(weights[name].dtype)
     model.load_state_dict(weights)
     return model.to(device)
+
+
+def _need(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing; expected a folder that save_model has written.")
 
 
 @contextlib.contextmanager
@@ -142,14 +158,14 @@ def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[
 
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
     home = importlib.import_module(HUGGING_FACE[plain["model_type"]])
-    name = next(iter(plain.get("architectures") or []), "model without a name")
+    names = plain.get("architectures")
+    name = names[0] if isinstance(names, list) and names else "model without a name"
     if name not in home.__all__:
-        raise ValueError(f"{folder / CONFIG} is of a {name}; expected one of {', '.join(home.__all__)}.")
-    model, found = load_pretrained(getattr(home, name), folder, ignore_mismatched_sizes=True)  # they are named below
-    wrong = {what: sorted(map(str, names)) for what, names in found.items() if names}
-    if wrong:
-        words = "; ".join(f"{what.replace('_', ' ')}: {_some(names)}" for what, names in wrong.items())
-        raise ValueError(f"{folder / WEIGHTS} does not fit its config. {words[0].upper()}{words[1:]}.{_remedy(words)}")
+        raise ValueError(f"{folder / CONFIG} is of a {short(str(name))}; expected one of {', '.join(home.__all__)}.")
+    model, found = load_pretrained(getattr(home, name), folder)
+    wrong = {what.replace("_", " "): sorted(map(str, names)) for what, names in found.items()}
+    if any(wrong.values()):
+        raise ValueError(misfit(folder / WEIGHTS, wrong))
     return model
 
 
@@ -161,7 +177,8 @@ def _kind(model: nn.Module) -> str:
     raise ValueError(f"the model is a {type(model).__name__}; expected a {names}: unwrap it, if it is one inside.")
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> int:
+def _checksum_of_before(tensors: Mapping[str, Tensor]) -> int:
+    """Of models that have it in their description: of the tensors alone."""
     crc = 0
     for name in sorted(tensors):
         crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
@@ -172,18 +189,19 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Description | None]:
     """The tensors, and the description that goes with them, if they are ours."""
     from safetensors import SafetensorError, safe_open
 
+    checked = checksums.check(path).checked
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
         plain = json.loads(metadata.get("lion", "null"))
     except (SafetensorError, json.JSONDecodeError) as problem:
-        raise files.DamagedFile(f"{path} is damaged: {problem}.") from None
+        raise files.DamagedFile(f"{path} is damaged: {problem}; get it again.") from None
     if plain is None:
         return tensors, None
     description = Description.of(plain, path)
-    if plain.get("crc32") != _checksum(tensors):
-        raise files.DamagedFile(f"{path} is damaged: its checksum is wrong.")
+    if not checked and plain.get("crc32") != _checksum_of_before(tensors):
+        raise files.DamagedFile(f"{path} is damaged: its checksum is wrong; get it again.")
     return tensors, description
 
 
@@ -202,12 +220,14 @@ def _check_fit(wanted: Mapping[str, Tensor], got: Mapping[str, Tensor], path: Pa
         ],
     }
     if any(problems.values()):
-        words = "; ".join(f"{what}: {_some(names)}" for what, names in problems.items() if names)
-        raise ValueError(f"{path} does not fit its config. {words[0].upper()}{words[1:]}.{_remedy(words)}")
+        raise ValueError(misfit(path, problems))
 
 
-def _remedy(words: str) -> str:
-    return "".join(f" {remedy}" for part, remedy in CHANGED.items() if part in words)
+def misfit(path: Path, problems: Mapping[str, Iterable[str]]) -> str:
+    """How weights do not fit a config, and what to do about it: for each problem, names of tensors."""
+    words = "; ".join(f"{what}: {_some(names)}" for what, names in problems.items() if names)
+    remedies = "".join(f" {remedy}" for part, remedy in CHANGED.items() if part in words)
+    return f"{path} does not fit its config. {words[0].upper()}{words[1:]}.{remedies}"
 
 
 def _some(names: Iterable[str]) -> str:

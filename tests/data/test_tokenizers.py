@@ -287,3 +287,22 @@ def test_the_vocabulary_of_bert():
     assert (found.pad_id, found.unk_id, found.cls_id, found.sep_id, found.mask_id) == (0, 100, 101, 102, 103)
     assert found.encode(["Hello, world!"], specials=True) == [[101, 7592, 1010, 2088, 999, 102]]
     assert found == load_tokenizer(lion_data_folder() / "minilm" / "model" / "vocab.txt")
+
+
+def test_ids_that_no_memory_is_enough_for(tmp_path, bpe):
+    content = json.loads(bpe.content)
+    content["model"]["vocab"]["a"] = 2**32 - 2
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content))
+    with fails(ValueError, f"{path} has a token of id 4,294,967,294; expected ids up to 16,777,216."):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("[]", "it has a list"), ('{"do_lower_case": "no"}', "is 'no'; expected")]
+)
+def test_a_config_beside_a_vocabulary(content, said, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(BERT) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"tokenizer_config\.json.* {said}"):
+        load_tokenizer(tmp_path)

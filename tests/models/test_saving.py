@@ -143,6 +143,36 @@ def test_one_flipped_bit(tmp_path):
         load_model(tmp_path)
 
 
+def test_a_changed_header(tmp_path):
+    """The config that is in it, too."""
+    save_model(make(), tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = path.read_bytes()
+    assert content.count(rb"\"double_diagonal\": false") == 1
+    path.write_bytes(content.replace(rb"\"double_diagonal\": false", rb"\"double_diagonal\": true "))
+    with pytest.raises(files.DamagedFile, match=r"model\.safetensors is damaged: its checksum is wrong; get it again"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_checksums_of_before(damaged, tmp_path):
+    """They were of the tensors alone, and among the config."""
+    from safetensors.torch import save_file
+
+    model = make()
+    save_model(model, tmp_path)
+    weights = model.state_dict()
+    plain = json.loads((tmp_path / "config.json").read_text()) | {"crc32": saving._checksum_of_before(weights)}
+    if damaged:
+        weights = {name: x + 1 for name, x in weights.items()}
+    save_file(weights, tmp_path / "model.safetensors", {"lion": json.dumps(plain)})
+    if not damaged:
+        assert same(load_model(tmp_path), model)
+        return
+    with pytest.raises(files.DamagedFile, match=r"model\.safetensors is damaged: its checksum is wrong; get it again"):
+        load_model(tmp_path)
+
+
 def test_damaged_config(tmp_path):
     save_model(make(), tmp_path)
     (tmp_path / "config.json").write_text('{"kind": "vis')
@@ -187,6 +217,11 @@ REFUSED = {
     "an unknown field": ({"dimm": 3}, {}, "'dimm'; expected one of .* Did you mean 'dim'?"),
     "a value that cannot be": ({"dim": 25}, {}, "makes no model .* dim is 25 and heads is 3"),
     "a value of another type": ({"dim": "wide"}, {}, "config.json makes no model"),
+    "blocks without end": ({"depth": 10**9}, {}, "depth is 1000000000; expected 0 to [0-9]+"),
+    "no memory would be enough": ({"dim": 3 * 2**40}, {}, "dim is 3298534883328; expected 0 to [0-9]+"),
+    "a size that cannot be": ({"patch_size": -1}, {}, "patch_size is -1; expected 0 to"),
+    "a list for a word": ({"mixer": []}, {}, r"mixer is \[\]; expected str"),
+    "a kind that is none": ({}, {"kind": {}}, "kind is {}; expected one of 'vision'"),
     "a kind of the future": (
         {},
         {"kind": "smell", "lion": "99.0"},
@@ -229,7 +264,7 @@ def test_output_norms_of_before_are_named_in_hugging_faces_folders(tmp_path):
     path = tmp_path / "model.safetensors"
     weights = {name: x[:8].clone() if "output_norm" in name else x for name, x in load_file(path).items()}
     save_file(weights, path, {"format": "pt"})
-    with pytest.raises(ValueError, match=r"Mismatched keys: .*output_norm.weight.* become those of their authors"):
+    with pytest.raises(ValueError, match=r"Of another shape: .*output_norm.weight .* become those of their authors"):
         load_model(tmp_path)
 
 

@@ -1,0 +1,104 @@
+"""Files of transformers' models that are not what they should be: named before transformers stumbles over them."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lion import files
+from lion.models.fields import check_fields, short
+from lion.models.saving import misfit
+
+SIZES = {  # the smallest and the largest of a config in a file: others would take all memory before they are refused
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"), (1, 2**24)),
+    "num_hidden_layers": (1, 10_000),
+    "max_position_embeddings": (1, 2**24),
+    "type_vocab_size": (0, 2**24),
+    "num_labels": (0, 2**24),
+}
+CONFIG_TYPES: dict[str, Any] = {  # of fields that all of transformers' configs may have
+    **dict.fromkeys(("dtype", "torch_dtype", "problem_type", "transformers_weights"), str | None),
+    **dict.fromkeys(("id2label", "label2id", "quantization_config", "fusion_config", "auto_map"), dict | None),
+    **dict.fromkeys(("output_attentions", "output_hidden_states", "return_dict"), bool | None),
+    **dict.fromkeys(("is_encoder_decoder", "is_decoder", "add_cross_attention"), bool | None),
+    "architectures": list[str] | None,
+    "num_labels": int | None,
+    "chunk_size_feed_forward": int | None,
+}
+GENERATION_TYPES: dict[str, Any] = {  # of generation_config.json
+    **dict.fromkeys(("max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams"), int | None),
+    **dict.fromkeys(("top_k", "no_repeat_ngram_size", "num_return_sequences", "max_cache_len"), int | None),
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "forced_bos_token_id"), int | None),
+    **dict.fromkeys(("eos_token_id", "forced_eos_token_id", "decoder_start_token_id"), int | list[int] | None),
+    **dict.fromkeys(("max_time", "temperature", "top_p", "min_p", "top_h", "typical_p"), float | None),
+    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "repetition_penalty", "length_penalty"), float | None),
+    **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty"), float | None),
+    **dict.fromkeys(("do_sample", "use_cache", "remove_invalid_values", "renormalize_logits"), bool | None),
+    **dict.fromkeys(("output_scores", "output_logits", "output_attentions", "output_hidden_states"), bool | None),
+    **dict.fromkeys(("return_dict_in_generate", "token_healing", "disable_compile"), bool | None),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), list[int] | None),
+    "bad_words_ids": list[list[int]] | None,
+    "stop_strings": str | list[str] | None,
+    "early_stopping": bool | str | None,
+    "cache_implementation": str | None,
+    "cache_config": dict | None,
+}
+
+
+def check_generation(path: Path) -> None:
+    """transformers takes a generation_config.json that is damaged for none."""
+    if path.exists():
+        try:
+            check_fields(files.read_object(path), GENERATION_TYPES, {})
+        except files.DamagedFile:
+            raise
+        except ValueError as problem:
+            raise ValueError(f"{path}: {problem}") from None
+
+
+class Misfit(ValueError, RuntimeError):
+    """A config that makes no model, or one of other shapes than its weights. A RuntimeError as transformers' own, which
+    comes when there is memory for whatever the config asks for."""
+
+
+@contextlib.contextmanager
+def naming(source: Any) -> Iterator[None]:
+    """Whatever is wrong with a model, its place is named. What is wrong with a call stays as it is."""
+    try:
+        yield
+    except (OSError, ImportError):
+        raise
+    except Exception as problem:
+        of_call = isinstance(problem, TypeError) and "keyword argument" in str(problem)
+        if source is None or of_call or str(source) in str(problem):
+            raise
+        raise Misfit(f"{source} cannot be loaded: {short(str(problem))}") from problem
+
+
+def check_shapes(model: Any, found: dict[str, tuple[int, ...]], path: Path) -> None:
+    prefix = f"{model.base_model_prefix}."  # that a model with a head has, and the model inside has not
+    wanted = {name: tuple(x.shape) for name, x in model.state_dict().items()}
+    wrong = []
+    for name, shape in found.items():
+        known = next((x for x in (name, prefix + name, name.removeprefix(prefix)) if x in wanted), None)
+        if known and wanted[known] not in (shape, (0,)):  # DeepSpeed has no values of it here
+            wrong.append(f"{name} {shape}, expected {wanted[known]}")
+    if wrong:
+        raise Misfit(misfit(path, {"of another shape": wrong}))
+
+
+def check_index(folder: Path, variant: str | None) -> None:
+    """That an index of parts is one, where there is no model in one file."""
+    suffix = f".{variant}" if variant else ""
+    path = folder / f"model.safetensors.index{suffix}.json"
+    if not path.is_file() or (folder / f"model{suffix}.safetensors").is_file():
+        return
+    content = files.read_object(path)
+    parts: Any = content.get("weight_map")
+    names = list(parts.values()) if isinstance(parts, dict) else []
+    named = all(isinstance(name, str) and len(name) < 256 for name in names)
+    if not names or not named or not isinstance(content.get("metadata"), dict):
+        raise files.DamagedFile(f"{path} is damaged: it has no weight_map and metadata; get it again.")
+    for part in sorted(set(names)):
+        if not (folder / part).is_file():
+            raise FileNotFoundError(f"{folder / part} is missing, which {path.name} names; get it again.")
