@@ -24,8 +24,10 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as problem:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise DamagedFile(f"{path} is damaged: its lists and objects are too deep in each other.") from None
+    except ValueError as problem:  # no JSON, no UTF-8, a number of thousands of digits
         raise DamagedFile(f"{path} is damaged: it is no JSON ({problem}).") from None
 
 

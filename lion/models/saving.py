@@ -19,7 +19,10 @@ from torch import Tensor, nn
 
 from lion import files
 from lion._version import __version__
-from lion.configs import from_json, to_json
+from lion.configs import from_json, to_json, value
+from lion.memory import outline
+from lion.models.causal import CausalConfig, CausalModel
+from lion.models.encoder import Encoder, EncoderConfig
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.vision import VisionConfig, VisionModel
 
@@ -29,6 +32,8 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
 }
 # Where the classes are, by what Hugging Face's config.json calls model_type.
 HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
+CORES: dict[type, type[nn.Module]] = {EncoderConfig: Encoder, CausalConfig: CausalModel}  # by config
+PREFIXES = ("lion.encoder.", "encoder.", "model.")  # of their parameters' names
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SHOWN = 3  # names in an error
 # Parameters that weights of before do not fit any more, by a part of their names, and what to do about it.
@@ -53,16 +58,20 @@ class Description(NamedTuple):
             raise ValueError(f"{path} describes no model; expected an object with 'kind' and 'config'.")
         return Description(plain["kind"], plain["config"], str(plain.get("lion", "unknown")))
 
-    def model(self, path: Path) -> nn.Module:
+    def model(self, path: Path, fits: Callable[[nn.Module], None]) -> nn.Module:
+        """The model that `fits` has nothing to say against; it is asked before there is memory for the weights."""
         writer = f"the model was saved by lion {self.lion}, and this is {__version__}"
-        if self.kind not in KINDS:
+        if self.kind not in tuple(KINDS):  # what cannot be a key is refused, too
             known = ", ".join(map(repr, KINDS))
             raise ValueError(f"{path}: kind is {self.kind!r}; expected one of {known}: {writer}.")
         config, model = KINDS[self.kind]
         try:
-            return model(from_json(config, self.config))
+            given: Any = from_json(config, self.config, "config")
+            sketch = outline(lambda: model(given))
         except (TypeError, ValueError) as problem:
             raise ValueError(f"{path} makes no model ({writer}): {problem}") from problem
+        fits(sketch)
+        return model(given)
 
 
 def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -95,15 +104,14 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.
         if not needed.exists():
             raise FileNotFoundError(f"{needed} is missing; expected a folder that save_model has written.")
     plain = files.read_json(config_path)
-    if isinstance(plain, dict) and plain.get("model_type") in HUGGING_FACE:
+    if isinstance(plain, dict) and str(plain.get("model_type")) in HUGGING_FACE:
         return _load_pretrained(Path(folder), plain).to(device)
     description = Description.of(plain, config_path)
     weights, inside = _read(path)
     if inside is not None and inside[:2] != description[:2]:
         log.warning("%s is not of the weights beside it: their own config, in %s, is taken.", config_path, WEIGHTS)
         description, config_path = inside, path
-    model = description.model(config_path)
-    _check_fit(model.state_dict(), weights, path)
+    model = description.model(config_path, lambda sketch: _check_fit(sketch.state_dict(), weights, path))
     for name, x in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
         if name in weights:
             x.data = x.data.to(weights[name].dtype)
@@ -141,16 +149,36 @@ def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[
 
 
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
-    home = importlib.import_module(HUGGING_FACE[plain["model_type"]])
-    name = next(iter(plain.get("architectures") or []), "model without a name")
-    if name not in home.__all__:
-        raise ValueError(f"{folder / CONFIG} is of a {name}; expected one of {', '.join(home.__all__)}.")
+    home, path = importlib.import_module(HUGGING_FACE[plain["model_type"]]), folder / CONFIG
+    names = value(tuple[str, ...] | None, plain.get("architectures"), f"{path}: architectures")
+    name = next(iter(names or ()), "model without a name")
+    known = [x for x in home.__all__ if hasattr(getattr(home, x), "base_model_prefix")]
+    if name not in known:
+        raise ValueError(f"{path} is of a {name}; expected one of {', '.join(known)}.")
+    _check_config(getattr(home, name).config_class, folder, plain)
     model, found = load_pretrained(getattr(home, name), folder, ignore_mismatched_sizes=True)  # they are named below
     wrong = {what: sorted(map(str, names)) for what, names in found.items() if names}
     if wrong:
         words = "; ".join(f"{what.replace('_', ' ')}: {_some(names)}" for what, names in wrong.items())
         raise ValueError(f"{folder / WEIGHTS} does not fit its config. {words[0].upper()}{words[1:]}.{_remedy(words)}")
     return model
+
+
+def _check_config(kind: Any, folder: Path, plain: dict[str, Any]) -> None:
+    """The weights are of the model that a config of Hugging Face's kind describes. Transformers would make it first,
+    however large it is."""
+    try:
+        inner = kind.from_dict(dict(plain)).inner()
+        core = outline(lambda: CORES[type(inner)](inner))
+    except Exception as problem:  # transformers has fields of its own, and stumbles over them in its own ways
+        raise ValueError(f"{folder / CONFIG} makes no model: {problem}") from problem
+    from safetensors import safe_open
+
+    with files.intact(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    prefix = next((x for x in PREFIXES if any(name.startswith(x) for name in shapes)), "")
+    got = {name: torch.empty(shape, device="meta") for name, shape in shapes.items() if name.startswith(prefix)}
+    _check_fit({f"{prefix}{name}": x for name, x in core.state_dict().items()}, got, folder / WEIGHTS)
 
 
 def _kind(model: nn.Module) -> str:
@@ -177,7 +205,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Description | None]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
         plain = json.loads(metadata.get("lion", "null"))
-    except (SafetensorError, json.JSONDecodeError) as problem:
+    except (SafetensorError, ValueError, RecursionError) as problem:
         raise files.DamagedFile(f"{path} is damaged: {problem}.") from None
     if plain is None:
         return tensors, None

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from lion import amx, files
+from lion.configs import an_object
 from lion.data.sequences import processors
 from lion.models.saving import save_model
 from lion.train.allocation import keep_memory
 from lion.train.checkpoint import Checkpoint, whole
-from lion.train.config import Run
+from lion.train.config import Run, read_run
 from lion.train.optim import Average, learning_rate, make_optimizer
 from lion.train.report import Report, environment
 from lion.train.stream import Stream, mixed
@@ -285,7 +286,7 @@ class Trainer:
 
     def _note_environment(self, resume: bool) -> None:
         path, now = self.folder / "environment.json", environment()
-        before = files.read_json(path) if resume and path.exists() else now
+        before = an_object(files.read_json(path), str(path)) if resume and path.exists() else now
         other = [f"{name} is {now[name]}, was {x}" for name, x in before.items() if name in now and now[name] != x]
         if other:
             print(f"not the environment that the run began in, results may differ a little: {'; '.join(other)}")
@@ -314,10 +315,10 @@ def saved_run(folder: Path, recipe: str | None = None) -> Run | None:
     path = folder / CONFIG
     if not path.exists():
         return None
-    content = files.read_json(path)
-    if recipe is not None and content["recipe"] != recipe:
-        raise ValueError(f"the run in {folder} is of the recipe {content['recipe']!r}; expected {recipe!r}.")
-    return Run.from_json(content["run"])
+    saved = read_run(path)
+    if recipe is not None and saved.recipe != recipe:
+        raise ValueError(f"the run in {folder} is of the recipe {saved.recipe!r}; expected {recipe!r}.")
+    return saved.run
 
 
 def _loader(examples: Examples, keys: Any, workers: int) -> DataLoader:

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+AGAIN = 8  # an example may be so often in a batch, more or less,
+MOST = 1024  # or a batch may be so large, however few examples there are
+
 
 def mixed(*numbers: int) -> int:
     """A seed that depends on all of them."""
@@ -18,6 +21,11 @@ class Stream:
     def __init__(
         self, examples: int, batch: int, seed: int, steps: range, *, rank: int = 0, world: int = 1, accumulate: int = 1
     ):
+        if batch > max(MOST, AGAIN * examples):
+            raise ValueError(
+                f"batch is {batch:,}, and there are {examples:,} examples; expected at most {AGAIN} times as many, or "
+                f"{MOST:,}."
+            )
         if batch % (world * accumulate):
             raise ValueError(
                 f"batch is {batch}; expected a multiple of {world * accumulate}: {world} processes, in {accumulate} "
