@@ -128,10 +128,14 @@ def checksum(path: Path) -> dict[str, int]:
     return {"bytes": size, "crc32": crc}
 
 
-def check(folder: Path, files: Mapping[str, Mapping[str, int]]) -> None:
+def check(folder: Path, files: Any) -> None:
     """That files are as their checksums say."""
+    if not isinstance(files, Mapping):
+        raise DamagedFile(f"{folder} has no list of its files.")
     for name, wanted in files.items():
         path = folder / name
+        if not isinstance(wanted, Mapping) or not isinstance(wanted.get("bytes"), int):
+            raise DamagedFile(f"{path} has no checksum.")
         if not path.exists():
             raise DamagedFile(f"{path} is missing.")
         got = checksum(path)

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from lion import files
 from lion._version import __version__
-from lion.configs import from_json, to_json, value
+from lion.configs import an_object, from_json, shown, to_json, value
+from lion.limits import TokenId
 from lion.memory import outline
 from lion.models.causal import CausalConfig, CausalModel
 from lion.models.encoder import Encoder, EncoderConfig
@@ -34,7 +35,7 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
 HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
 CORES: dict[type, type[nn.Module]] = {EncoderConfig: Encoder, CausalConfig: CausalModel}  # by config
 PREFIXES = ("lion.encoder.", "encoder.", "model.")  # of their parameters' names
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 SHOWN = 3  # names in an error
 # Parameters that weights of before do not fit any more, by a part of their names, and what to do about it.
 CHANGED = {
@@ -142,8 +143,10 @@ def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[
     try:
         with quietly():
             return kind.from_pretrained(folder, output_loading_info=True, **options)
-    except OSError as problem:
-        raise files.DamagedFile(f"{folder} cannot be loaded: {problem}") from None
+    except ValueError:
+        raise
+    except Exception as problem:  # transformers stumbles over files in its own ways
+        raise files.DamagedFile(f"{folder} cannot be loaded: {problem}") from problem
     finally:
         logging.set_verbosity(verbosity)
 
@@ -156,6 +159,7 @@ def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
     if name not in known:
         raise ValueError(f"{path} is of a {name}; expected one of {', '.join(known)}.")
     _check_config(getattr(home, name).config_class, folder, plain)
+    _check_generation(folder / GENERATION)
     model, found = load_pretrained(getattr(home, name), folder, ignore_mismatched_sizes=True)  # they are named below
     wrong = {what: sorted(map(str, names)) for what, names in found.items() if names}
     if wrong:
@@ -179,6 +183,19 @@ def _check_config(kind: Any, folder: Path, plain: dict[str, Any]) -> None:
     prefix = next((x for x in PREFIXES if any(name.startswith(x) for name in shapes)), "")
     got = {name: torch.empty(shape, device="meta") for name, shape in shapes.items() if name.startswith(prefix)}
     _check_fit({f"{prefix}{name}": x for name, x in core.state_dict().items()}, got, folder / WEIGHTS)
+
+
+def _check_generation(path: Path) -> None:
+    """transformers' settings for `generate`, if there are any."""
+    if not path.exists():
+        return
+    for name, x in an_object(files.read_json(path), str(path)).items():
+        some = x if isinstance(x, list) else [x]
+        if name.endswith("_token_id") and x is not None:
+            for token in some:
+                value(TokenId, token, f"{path}: {name}")
+        elif not all(isinstance(one, int | float | str | None) for one in some):
+            raise ValueError(f"{path}: {name} is {shown(x)}; expected a number, a text, true, false or null.")
 
 
 def _kind(model: nn.Module) -> str:

@@ -22,6 +22,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from lion import files
+from lion.configs import value
+from lion.limits import Steps
 from lion.train.optim import Average
 
 FOLDER = "checkpoints"
@@ -100,10 +102,11 @@ class Checkpoint:
             state = files.read_json(folder / "state.json")
             if not isinstance(state, dict) or state.get("version") != VERSION:
                 raise files.DamagedFile(f"{folder} is no checkpoint of this version of lion.")
-            files.check(folder, state["files"])
-        except (files.DamagedFile, FileNotFoundError, KeyError) as problem:
+            value(Steps, state.get("step"), "step")
+            files.check(folder, state.get("files"))
+        except (ValueError, OSError) as problem:
             raise ValueError(f"the checkpoint {folder} cannot be used: {problem} {remedy}") from None
-        if state["fingerprint"] != self.fingerprint:
+        if state.get("fingerprint") != self.fingerprint:
             raise ValueError(
                 f"the checkpoint {folder} is of another model than this run's: give the options of the run it "
                 "belongs to, or another folder with --out."

@@ -17,6 +17,7 @@ from lion._version import __version__
 from lion.train.metrics import SHARES
 
 METRICS = "metrics.jsonl"
+LARGEST = 1 << 1000  # beyond it a whole number is no float
 Row = dict[str, Any]
 
 
@@ -101,16 +102,26 @@ class Report:
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """The rows of a run; a last line that was cut off is left out."""
+    """The rows of a run; a last line that was cut off is left out, and so is what is no row."""
     if not path.exists():
         return []
-    return list(_rows(path.read_text()))
+    return list(_rows(path.read_text(errors="replace")))
 
 
 def _rows(text: str) -> Iterator[Row]:
     for line in text.splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            yield json.loads(line)
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if _is_row(row):
+                yield row
+
+
+def _is_row(row: Any) -> bool:
+    """A step, a kind, and numbers."""
+    if not isinstance(row, dict) or not isinstance(row.get("kind"), str) or not isinstance(row.get("step"), int):
+        return False
+    numbers = [x for name, x in row.items() if name != "kind"]
+    return all(isinstance(x, float) or (isinstance(x, int) and abs(x) < LARGEST) for x in numbers)
 
 
 def environment() -> dict[str, Any]:

@@ -9,6 +9,8 @@ from lion.text import table
 from tests.torture import Campaign
 
 FULL = {  # attempts of each campaign
+    "command_line": 2000,
+    "json_files": 2000,
 }
 
 
