@@ -11,7 +11,7 @@ from lion.configs import check, value
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
 from lion.limits import Beams, Count, CountOrAll, Heat, Seed
 from lion.train.text import CausalTask
-from lion.train.using import load_run
+from lion.train.using import check_text, load_run
 
 COLDEST = 1e-4  # below it only the likeliest token has a chance, and logits divided by it may be beyond all numbers
 
@@ -43,7 +43,9 @@ def generate(
         raise ValueError(f"the run in {folder} is no model that goes on with a text; expected one of `train causal`.")
     tokenizer = load_tokenizer(folder / "model")
     first = [] if tokenizer.cls_id is None else [tokenizer.cls_id]  # as all that it has learned from begins
-    start = [*first, *tokenizer.encode([prompt])[0]] or [tokenizer.eos_id or 0]  # nothing: as after the end of a text
+    start = [*first, *tokenizer.encode([check_text("prompt", prompt)])[0]] or [
+        tokenizer.eos_id or 0
+    ]  # nothing: as after the end of a text
     how = sampling or Sampling()
     model.generation_mode = mode  # type: ignore[assignment]
     streamer = _Streamer(tokenizer, show)

@@ -134,6 +134,15 @@ def predict(folder: Path, inputs: Sequence[str], *, form: Form = "auto", best: i
     return guesses
 
 
+def check_text(name: str, text: str) -> str:
+    """The text, if it is one: bytes of the command line that are not UTF-8 are not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise ValueError(f"{name} has {text[problem.start]!r} at {problem.start}; expected UTF-8.") from None
+    return text
+
+
 # Probabilities, and their names by number.
 Chances = tuple[Tensor, Callable[[int], str]]
 
@@ -165,7 +174,9 @@ def _of_text(trained: Trained, folder: Path, text: str) -> Chances:
         raise ValueError(f"the run in {folder} is of pairs of texts; use transformers' pipelines for those.")
     if not text.strip():
         raise ValueError("a text is empty; expected some words.")
-    ids = load_tokenizer(folder / "model").encode([text], specials=True, max_length=known.max_length or None)
+    ids = load_tokenizer(folder / "model").encode(
+        [check_text("a text", text)], specials=True, max_length=known.max_length or None
+    )
     return trained.model(torch.tensor(ids)).logits.softmax(-1)[0], known.name
 
 
@@ -173,7 +184,7 @@ def _of_gap(trained: Trained, folder: Path, text: str) -> Chances:
     from lion.data.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(folder / "model")
-    parts = text.split("[MASK]")
+    parts = check_text("the text", text).split("[MASK]")
     if len(parts) != 2 or tokenizer.mask_id is None:
         raise ValueError(f"the text has {len(parts) - 1} [MASK]; expected one: what it hides is to be found.")
     before, after = tokenizer.encode(parts)

@@ -12,53 +12,45 @@ from pathlib import Path
 from typing import Any
 
 from lion import recipes
+from lion.models.mixers import MIXERS
+from lion.nn.decay import DECAYS
+from lion.nn.feature_maps import FEATURE_MAPS
+from lion.nn.orders import ORDERS
+from lion.nn.variants import VARIANTS
+from lion.ops.checks import DIRECTIONS, NORMS
 from tests.torture import Campaign
 from tests.torture.children import Children
-from tests.torture.small_runs import commands, make, write_data
+from tests.torture.small_runs import commands, make
 
 SECONDS = 60.0
-NUMBERS = ["0", "-1", "1", "2", "3", "7", "-0.0", "0.5", "1.5", "1e3", "1e-300", "5e-324", "1e300", "-1e300", "1e999"]
-NUMBERS += ["nan", "-nan", "inf", "-inf", "99999999999999999999", "-9223372036854775809", "18446744073709551616"]
-NUMBERS += ["9" * 5000, "0x10", "1_0", "٣", "½", "1,2", "2,3", "0,0", "1,2,3", "nan,nan", "0.9", "0.9,1"]
-WORDS = [
-    "",
-    " ",
-    "none",
-    "None",
-    "true",
-    "no",
-    "x",
-    "lion_s",
-    "softmax",
-    "mean",
-    "token",
-    "snake",
-    "snake,rows",
-    "learned",
-]
-WORDS += [
-    "☃",
-    "ünï",
-    "a\nb",
-    "\x1b[31m",
-    "\udcff",
-    "'",
-    '"',
-    "[",
-    "{}",
-    "%s",
-    "{x}",
-    "*",
-    "x" * 5000,
-    "-",
-    "a,b",
-    ",",
-    ";",
-]
-PATHS = ["missing", "/dev/null", "/proc/nothing", ".", "..", "texts", "genes.csv", "runs/images", "runs/images/model"]
-PATHS += ["hf://", "hf://x", "bytes", "~nobody/x", "x/" * 600, "texts/*.txt", "[", "**", "texts/1.txt/x"]
-FORMS = ["auto", "full", "rnn", "scan", "scam", "", "None"]
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+# Numbers as an option expects them, as they are sensible or not; and what is none, or not one.
+WHOLE = words("0 -1 1 2 3 5 7 8 17 64 999 4096 65536 65537 1048577 99999999999999999999 -9223372036854775809")
+REAL = words("0 -0.0 -1 1 2 0.1 0.5 0.9 0.999 1.5 3 1e-5 1e-30 1e-300 5e-324 1e30 1e300 -1e300 1e999 nan inf -inf")
+STRANGE = ["", " ", *words("1,2 2,3 0,0 1,2,3 nan,nan 0x10 1_0 ٣ ½ None true x -"), "9" * 5000]
+SMALL = words("0 -1 1 2 3 5 99999999999999999999 -9223372036854775809")  # where more would only take long
+NUMBERS = [*WHOLE, *REAL, *STRANGE]
+FEW = [*SMALL, *STRANGE, "nan", "inf", "1e300", "1.5"]
+WORDS = ["", " ", *words("none None true no x a,b , ; - [ {} %s {x} * ☃ ünï ' [MASK] ACGT"), "x" * 5000]
+WORDS += ["a\nb", "\x1b[31m", "\udcff", '"', "the film"]
+PATHS = words(
+    "missing /dev/null /proc/nothing . .. texts genes.csv genome.fa texts/reviews.csv texts/1.txt/x texts/*.txt"
+)
+PATHS += words(
+    "runs/images runs/images/model runs/text runs/mlm runs/causal/model runs/dna_classes hf:// hf://x bytes [ **"
+)
+PATHS += ["~nobody/x", "x/" * 600]
+FORMS = ["auto", "full", "rnn", "chunk", "scan", "scam", "", "None"]
 PLACES = ["missing/x.json", "/dev/null/x", "/proc/x", "", ".", "texts", "x" * 300]  # to write to, within the folder
+NAMES = [*VARIANTS, *MIXERS, *FEATURE_MAPS, *DECAYS, *NORMS, *ORDERS, *DIRECTIONS]
+NAMES += words("alternating snake,rows learned mean token pair sequence soft hard linear constant bfloat16 reflect")
+NAMES += words("digits folder cifar10 imdb splice cola line paragraph file")
+MODELS = ["lion_s", "softmax", "hydra", "vim", "mamba", *WORDS]
 
 # Of each command what is asked of it as it should be, and its options with the values to take. "{kind}" is a run.
 COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
@@ -75,11 +67,11 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["generate", "{causal}", "--tokens", "3"],
         {
             "--prompt": WORDS,
-            "--tokens": [x for x in NUMBERS if x != "1e3"],
+            "--tokens": FEW,
             "--mode": ["recurrence", "cache", "attention", *WORDS],
             "--temperature": NUMBERS,
             "--top-k": NUMBERS,
-            "--beams": NUMBERS,
+            "--beams": FEW,
             "--seed": NUMBERS,
             "": WORDS,
         },
@@ -105,8 +97,8 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--backend": ["auto", "cpu", "torch", *WORDS],
             "--dtype": ["float64", "bfloat16", "float16", *WORDS],
             "--decay": ["none", "fixed", "diagonal", *WORDS],
-            "--threads": NUMBERS,
-            "--rounds": NUMBERS,
+            "--threads": FEW,
+            "--rounds": FEW,
             "--device": ["cuda", "meta", "cpu:7", "cpu:x", *WORDS],
             "--json": PLACES,
         },
@@ -128,7 +120,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--json",
             "out.json",
         ],
-        {f"--{name}": NUMBERS for name in ("batch", "tokens", "dim", "heads", "rounds")} | {"--json": PLACES},
+        {f"--{name}": NUMBERS for name in ("batch", "tokens", "dim", "heads")} | {"--rounds": FEW, "--json": PLACES},
     ),
     "bench kernel": (["bench", "kernel", "--rounds", "0"], {"--json": PLACES}),
     "bench vision": (
@@ -150,10 +142,10 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         {
             "--sizes": ["tiny", *WORDS],
             "--pixels": NUMBERS,
-            "--models": ["hydra", *WORDS],
+            "--models": MODELS,
             "--forms": FORMS,
             "--batch": NUMBERS,
-            "--rounds": NUMBERS,
+            "--rounds": FEW,
             "--json": PLACES,
         },
     ),
@@ -173,7 +165,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--json",
             "out.json",
         ],
-        {"--sizes": WORDS, "--lengths": NUMBERS, "--models": WORDS, "--rounds": NUMBERS, "--json": PLACES},
+        {"--sizes": WORDS, "--lengths": NUMBERS, "--models": MODELS, "--rounds": FEW, "--json": PLACES},
     ),
     "bench long": (
         [
@@ -190,7 +182,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--json",
             "out.json",
         ],
-        {"--lengths": NUMBERS, "--models": WORDS, "--rounds": NUMBERS, "--json": PLACES},
+        {"--lengths": NUMBERS, "--models": MODELS, "--rounds": FEW, "--json": PLACES},
     ),
     "bench generate": (
         [
@@ -210,20 +202,20 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ],
         {
             "--sizes": ["tiny", *WORDS],
-            "--mixers": WORDS,
+            "--mixers": MODELS,
             "--positions": NUMBERS,
             "--modes": ["recurrence", "cache", "attention", *WORDS],
-            "--rounds": NUMBERS,
+            "--rounds": FEW,
             "--json": PLACES,
         },
     ),
     "bench lengths": (
         ["bench", "lengths", "{mlm}", "--times", "1", "--tokens", "64", "--json", "out.json"],
-        {"--times": NUMBERS, "--tokens": NUMBERS, "--json": PLACES, "": PATHS},
+        {"--times": FEW, "--tokens": NUMBERS, "--json": PLACES, "": PATHS},
     ),
     "bench dna": (
         ["bench", "dna", "{dna}", "--orders", "1", "--json", "out.json"],
-        {"--orders": NUMBERS, "--json": PLACES, "": PATHS},
+        {"--orders": FEW, "--json": PLACES, "": PATHS},
     ),
     "data listops": (
         [
@@ -250,7 +242,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--max-length": NUMBERS,
             "--max-depth": NUMBERS,
             "--max-args": NUMBERS,
-            "--processes": NUMBERS,
+            "--processes": FEW,
             "--data": PATHS,
             "--out": PLACES,
         },
@@ -273,8 +265,8 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         {
             "--seed": NUMBERS,
             "--size": ["32", "16", *NUMBERS],
-            "--contour-length": NUMBERS,
-            "--processes": NUMBERS,
+            "--contour-length": FEW,
+            "--processes": FEW,
             "--data": PATHS,
             "--out": PLACES,
         },
@@ -284,17 +276,15 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     "data retrieval": (["data", "retrieval", "--data", "texts", "--out", "arrays"], {"--data": PATHS, "--out": PLACES}),
     "list": (["list"], {"": ["models", "variants", *WORDS], "--draw": PLACES}),
     "doctor": (["doctor"], {"--x": WORDS[:4]}),
-    "demo": (["demo", "--max-length", "3"], {"--max-length": [x for x in NUMBERS if x != "1e3"], "--out": PLACES}),
+    "demo": (["demo", "--max-length", "3"], {"--max-length": ["0", "-1", "3", "255", *STRANGE], "--out": PLACES}),
     "distill": (
         ["distill", "text", "--steps", "1", "--epochs", "0"],
-        {"--teacher": PATHS + WORDS, "--data": PATHS, "--mixer": WORDS, "--length": NUMBERS, "--out": PLACES},
+        {"--teacher": PATHS + WORDS, "--data": PATHS, "--mixer": NAMES, "--length": NUMBERS, "--out": PLACES},
     ),
     "resume": (["train", "--resume", "--out", "missing"], {"--out": PLACES + PATHS, "": WORDS}),
 }
 TRAINED = ("images", "mlm", "causal", "text", "long_range", "dna", "dna_classes")
-# Numbers that an option takes, and that would keep it busy for long.
-LONG = {"--tokens": {"1e3"}, "--rounds": {"7"}, "--max-length": {"7"}}
-KEPT = {"recompute", "workers"}  # of a run, fields that are tried rarely: they start processes
+SLOW = ("steps", "epochs", "model.depth", "counts", "workers", "accumulate")
 
 
 def fields(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -307,10 +297,21 @@ def fields(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def nasty_values(value: Any, name: str) -> list[str]:
+def nasty_values(value: Any, name: str, generator: random.Random) -> list[str]:
+    """Mostly of the kind that is asked for."""
+    if generator.random() < 0.15:
+        return STRANGE + WORDS
     if name in ("data", "test", "tokenizer", "start", "teacher", "distill.teacher"):
-        return PATHS + WORDS
-    return NUMBERS + WORDS[:6] if isinstance(value, int | float | tuple) else WORDS + NUMBERS[:4]
+        return PATHS
+    if isinstance(value, bool):
+        return ["true", "false"]
+    if name in SLOW:
+        return SMALL
+    if isinstance(value, int):
+        return WHOLE
+    if isinstance(value, float) or name == "optim.betas":
+        return REAL
+    return NAMES
 
 
 def training(kind: str, home: Path, generator: random.Random) -> list[str]:
@@ -318,7 +319,7 @@ def training(kind: str, home: Path, generator: random.Random) -> list[str]:
     known = list(fields(recipes.recipe(given[0])))
     argv = ["train", *given, "--steps", "1", "--out", "new"]
     for name, value in generator.sample(known, generator.choice((1, 1, 2, 3))):
-        argv += [f"--{name}", generator.choice(nasty_values(value, name))]
+        argv += [f"--{name}", generator.choice(nasty_values(value, name, generator))]
     if generator.random() < 0.1:
         argv += ["--out", generator.choice(PLACES)]
     return argv
@@ -328,7 +329,7 @@ def other(home: Path, generator: random.Random) -> list[str]:
     usual, options = COMMANDS[generator.choice(list(COMMANDS))]
     argv = [part.format_map({kind: str(home / "runs" / kind) for kind in TRAINED}) for part in usual]
     for name in generator.sample(list(options), min(len(options), generator.choice((1, 1, 2, 3)))):
-        value = generator.choice([x for x in options[name] if x not in LONG.get(name, ())])
+        value = generator.choice(options[name])
         argv += [name, value] if name else [value]
     if generator.random() < 0.05:
         argv.insert(generator.randrange(len(argv) + 1), generator.choice(WORDS))
@@ -340,7 +341,6 @@ def run(count: int, seed: int) -> list[Campaign]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         with Children(home) as children:
-            write_data(home)
             make(home, children, TRAINED)
             for n in range(count):
                 generator = random.Random(f"{seed} {n}")
