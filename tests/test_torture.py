@@ -4,7 +4,10 @@ import importlib
 
 import pytest
 
-FEW: dict[str, int] = {}  # attempts of each campaign
+FEW: dict[str, int] = {  # attempts of each campaign
+    "command_line": 10,
+    "json_files": 1,
+}
 
 
 @pytest.mark.parametrize("name", FEW)

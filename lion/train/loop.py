@@ -22,7 +22,7 @@ from lion.train.checkpoint import Checkpoint, whole
 from lion.train.config import Run, read_run
 from lion.train.optim import Average, learning_rate, make_optimizer
 from lion.train.report import Report, environment
-from lion.train.stream import Stream, mixed
+from lion.train.stream import Stream, check_batch, mixed
 from lion.train.task import Batch, Examples, means, summed
 
 CONFIG = "run.json"
@@ -68,6 +68,7 @@ class Trainer:
         self.config = run
         self.task = run.task
         self.train_set = self.task.train_set(mixed(run.seed, DATA))
+        check_batch(run.batch, len(self.train_set))
         self.eval_set = self.task.eval_set()
         self.steps = run.steps or max(1, round(run.epochs * len(self.train_set) / run.batch))
         self.eval_every = run.eval_every or -(-self.steps // 10)

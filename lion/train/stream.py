@@ -14,6 +14,15 @@ def mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
+def check_batch(batch: int, examples: int) -> None:
+    """A batch may have examples more than once, but it has to fit into memory."""
+    if batch > max(MOST, AGAIN * examples):
+        raise ValueError(
+            f"batch is {batch:,}, and there are {examples:,} examples; expected at most {AGAIN} times as many, or "
+            f"{MOST:,}."
+        )
+
+
 class Stream:
     """A batch sampler. The epochs' shuffled examples follow each other without end, and a step takes the next `batch`
     of them: of these, each process its share, in `accumulate` parts. Keys are (epoch, index)."""
@@ -21,11 +30,7 @@ class Stream:
     def __init__(
         self, examples: int, batch: int, seed: int, steps: range, *, rank: int = 0, world: int = 1, accumulate: int = 1
     ):
-        if batch > max(MOST, AGAIN * examples):
-            raise ValueError(
-                f"batch is {batch:,}, and there are {examples:,} examples; expected at most {AGAIN} times as many, or "
-                f"{MOST:,}."
-            )
+        check_batch(batch, examples)
         if batch % (world * accumulate):
             raise ValueError(
                 f"batch is {batch}; expected a multiple of {world * accumulate}: {world} processes, in {accumulate} "

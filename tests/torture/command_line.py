@@ -341,11 +341,12 @@ def run(count: int, seed: int) -> list[Campaign]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         with Children(home) as children:
-            make(home, children, TRAINED)
+            make(home, children, ["images"])
             for n in range(count):
                 generator = random.Random(f"{seed} {n}")
                 first = n % 2 == 0
                 argv = training(generator.choice(TRAINED), home, generator) if first else other(home, generator)
+                make(home, children, [kind for kind in TRAINED if f"runs/{kind}" in " ".join(argv)])
                 with found[not first].attempt(f"attempt {n}, lion {argv}"):
                     children.run("tests.torture.command_line:fresh", argv, seconds=SECONDS).check()
     return found

@@ -237,7 +237,7 @@ def run(count: int, seed: int) -> list[Campaign]:
 
     found = []
     with tempfile.TemporaryDirectory() as folder, Children(home := Path(folder)) as children:
-        make(home, children, tuple({kind.run for kind in KINDS.values()}))
+        make(home, children, dict.fromkeys(kind.run for kind in KINDS.values()))
         Image.new("L", (8, 8), 7).save(home / "image.png")
         for name in KINDS:
             campaign = Campaign(f"JSON, {name}")

@@ -1,5 +1,6 @@
 """Finished runs of a step or two, of every kind of task that needs nothing fetched, and the data they are of."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.torture.children import Children
@@ -33,14 +34,13 @@ def write_data(home: Path) -> None:
     (home / "genes.csv").write_text("\n".join(["sequence,label", *genes]) + "\n")
 
 
-def make(home: Path, children: Children, kinds: tuple[str, ...] | None = None) -> dict[str, Path]:
-    """The folders of the runs."""
-    write_data(home)
-    found = {}
-    for kind, options in commands(home).items():
-        if kinds is None or kind in kinds:
-            found[kind] = home / "runs" / kind
-            argv = ["train", *options, "--out", str(found[kind])]
+def make(home: Path, children: Children, kinds: Iterable[str]) -> None:
+    """Those in `home` / "runs" that are not there yet."""
+    if not (home / "texts").exists():
+        write_data(home)
+    for kind in kinds:
+        folder = home / "runs" / kind
+        if not folder.exists():
+            argv = ["train", *commands(home)[kind], "--out", str(folder)]
             done = children.run("tests.torture.children:command", argv, seconds=120)
             assert done.code == 0, (kind, done.stderr)
-    return found
