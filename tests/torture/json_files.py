@@ -34,22 +34,30 @@ class Kind(NamedTuple):
 
 RESUME = "train --resume --out {run}"
 KINDS = {
-    "run.json of images": Kind("images", "run.json", [RESUME, "eval {run}", "predict {run} {image}"]),
-    "run.json of text": Kind("text", "run.json", [RESUME, "eval {run}", "predict {run} film"]),
-    "run.json of causal": Kind("causal", "run.json", [RESUME, "eval {run}", "generate {run} --tokens 2"]),
-    "run.json of dna": Kind("dna_classes", "run.json", [RESUME, "eval {run}", "predict {run} ACGT"]),
-    "run.json of long_range": Kind("long_range", "run.json", [RESUME, "eval {run}"]),
-    "config.json of vision": Kind("images", "model/config.json", ["eval {run}", "predict {run} {image}"]),
-    "config.json of text": Kind("text", "model/config.json", ["eval {run}", "predict {run} film"]),
-    "config.json of mlm": Kind("mlm", "model/config.json", ["eval {run}", "predict {run} [MASK]"]),
-    "config.json of causal": Kind("causal", "model/config.json", ["eval {run}", "generate {run} --tokens 2"]),
-    "generation_config.json": Kind("causal", "model/generation_config.json", ["generate {run} --tokens 2"]),
-    "tokenizer.json": Kind("text", "model/tokenizer.json", ["eval {run}", "predict {run} film"]),
-    "tokenizer_config.json": Kind("text", "model/tokenizer_config.json", ["eval {run}", "predict {run} film"]),
-    "state.json": Kind("images", "checkpoints/step-00000002/state.json", [RESUME]),
-    "environment.json": Kind("images", "environment.json", [RESUME]),
-    "metrics.jsonl": Kind("images", "metrics.jsonl", [RESUME], lines=True),
-    "result.json": Kind("images", "result.json", ["eval {run}"]),
+    "run.json": [
+        Kind("images", "run.json", [RESUME, "eval {run}", "predict {run} {image}"]),
+        Kind("text", "run.json", [RESUME, "eval {run}", "predict {run} film"]),
+        Kind("causal", "run.json", [RESUME, "eval {run}", "generate {run} --tokens 2"]),
+        Kind("dna_classes", "run.json", [RESUME, "eval {run}", "predict {run} ACGT"]),
+        Kind("long_range", "run.json", [RESUME, "eval {run}"]),
+    ],
+    "config.json, vision": [Kind("images", "model/config.json", ["eval {run}", "predict {run} {image}"])],
+    "config.json, text": [
+        Kind("text", "model/config.json", ["eval {run}", "predict {run} film"]),
+        Kind("mlm", "model/config.json", ["eval {run}", "predict {run} [MASK]"]),
+    ],
+    "config.json, causal": [Kind("causal", "model/config.json", ["eval {run}", "generate {run} --tokens 2"])],
+    "generation_config.json": [Kind("causal", "model/generation_config.json", ["generate {run} --tokens 2"])],
+    "tokenizer.json and its config": [
+        Kind("text", "model/tokenizer.json", ["eval {run}", "predict {run} film"]),
+        Kind("text", "model/tokenizer_config.json", ["eval {run}", "predict {run} film"]),
+    ],
+    "state.json": [Kind("images", "checkpoints/step-00000002/state.json", [RESUME])],
+    "environment.json and result.json": [
+        Kind("images", "environment.json", [RESUME]),
+        Kind("images", "result.json", [RESUME, "eval {run}"]),
+    ],
+    "metrics.jsonl": [Kind("images", "metrics.jsonl", [RESUME], lines=True)],
 }
 NUMBERS: list[Any] = [0, -1, 1, 2, 3, 7, -0.0, 0.5, 1.5, 1e-300, 1e300, float("inf"), float("nan"), 10**20, -(10**20)]
 NUMBERS += [2**31, 2**53 + 1, 2**63, -(2**63) - 1, 10**400]
@@ -199,7 +207,7 @@ def attempt(home: Path, name: str, seed: int, n: int) -> str | None:
     """What was lost, if anything."""
     from lion.cli import main
 
-    kind, generator = KINDS[name], random.Random(f"{seed} {name} {n}")
+    kind, generator = KINDS[name][n % len(KINDS[name])], random.Random(f"{seed} {name} {n}")
     with tempfile.TemporaryDirectory(dir=home) as folder:
         run = Path(folder) / "run"
         shutil.copytree(home / "runs" / kind.run, run, ignore=shutil.ignore_patterns("tensorboard", "curves.png"))
@@ -237,7 +245,7 @@ def run(count: int, seed: int) -> list[Campaign]:
 
     found = []
     with tempfile.TemporaryDirectory() as folder, Children(home := Path(folder)) as children:
-        make(home, children, dict.fromkeys(kind.run for kind in KINDS.values()))
+        make(home, children, dict.fromkeys(kind.run for kinds in KINDS.values() for kind in kinds))
         Image.new("L", (8, 8), 7).save(home / "image.png")
         for name in KINDS:
             campaign = Campaign(f"JSON, {name}")
