@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lion import amx
+from lion.arguments import Refused, add_number
 from lion.bench.command import add_bench
 from lion.cli_data import add_data
+from lion.limits import Batch, Beams, Count, CountOrAll, Epochs, Heat, Seed, Tokens
 from lion.optional import need
 
 
@@ -21,7 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add in (_demo, _train, _distill, _eval, _predict, _generate, add_bench, add_data, _list, _doctor):
         add(commands)
-    args, rest = parser.parse_known_args(argv)
+    try:
+        args, rest = parser.parse_known_args(argv)
+    except Refused as problem:
+        print(_in_one_line(problem), file=sys.stderr)
+        return 1
     if rest and args.command not in ("train", "distill"):  # where they are fields of the run
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     args.fields = rest
@@ -42,7 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except (ValueError, ImportError, OSError) as problem:
-        print(f"lion {args.command}: {problem}", file=sys.stderr)
+        print(f"lion {args.command}: {_in_one_line(problem)}", file=sys.stderr)
+        return 1
+    except (MemoryError, RuntimeError) as problem:
+        if not _of_memory(problem):
+            raise
+        print(f"lion {args.command}: there is not enough memory; expected smaller sizes.", file=sys.stderr)
         return 1
     except _Ended as end:
         print(f"\n{end}", file=sys.stderr)
@@ -51,6 +62,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ninterrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _in_one_line(problem: Exception) -> str:
+    return " ".join(str(problem).splitlines()) or type(problem).__name__
+
+
+def _of_memory(problem: Exception) -> bool:
+    """Whether it is memory that was lacking, which torch tells by words."""
+    words = ("not enough memory", "can't allocate memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(problem, MemoryError) or any(part in str(problem) for part in words)
 
 
 class _Ended(Exception):
@@ -75,8 +96,8 @@ def _stopping(words: str | None = None) -> Iterator[None]:
 def _demo(commands) -> None:
     parser = commands.add_parser("demo", help="train on digits, compare the forms, measure, and write a report")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the report (runs/demo)")
-    parser.add_argument("--max-length", type=int, default=32768, help="the longest sequence to measure (32768)")
-    parser.add_argument("--epochs", type=float, help="how long to train each model (as the recipe says)")
+    add_number(parser, "--max-length", Tokens, default=32768, help="the longest sequence to measure (32768)")
+    add_number(parser, "--epochs", Epochs, help="how long to train each model (as the recipe says)")
 
     def run(args: argparse.Namespace) -> None:
         for module, package in {
@@ -191,7 +212,7 @@ def _eval(commands) -> None:
     parser = commands.add_parser("eval", help="evaluate a finished run, in any form")
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     parser.add_argument("--form", default="auto", help="auto, full, rnn, chunk or scan: never what, only how (auto)")
-    parser.add_argument("--batch", type=int, help="examples at once (as in training)")
+    add_number(parser, "--batch", Batch, help="examples at once (as in training)")
     parser.add_argument(
         "--test",
         default="",
@@ -218,7 +239,7 @@ def _predict(commands) -> None:
         "inputs", nargs="+", metavar="INPUT", help="files of images; texts or DNA, with a [MASK] for `mlm` and `dna`"
     )
     parser.add_argument("--form", default="auto", help="auto, full, rnn, chunk or scan (auto)")
-    parser.add_argument("--best", type=int, default=3, help="so many of the likeliest classes (3)")
+    add_number(parser, "--best", Count, default=3, help="so many of the likeliest classes (3)")
 
     def run(args: argparse.Namespace) -> None:
         from lion.ops.checks import one_of
@@ -242,12 +263,12 @@ def _generate(commands) -> None:
     parser = commands.add_parser("generate", help="go on with a text, by a run of `lion train causal`")
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     parser.add_argument("--prompt", default="", help="how the text begins")
-    parser.add_argument("--tokens", type=int, default=200, help="how much is added, at most (200)")
+    add_number(parser, "--tokens", Count, default=200, help="how much is added, at most (200)")
     parser.add_argument("--mode", default="recurrence", help="recurrence, cache or attention: the same tokens")
-    parser.add_argument("--temperature", type=float, default=0.8, help="0: always the likeliest token (0.8)")
-    parser.add_argument("--top-k", type=int, default=50, help="of so many of the likeliest, 0: of all (50)")
-    parser.add_argument("--beams", type=int, default=1, help="beams to search with (1)")
-    parser.add_argument("--seed", type=int, default=0, help="(0)")
+    add_number(parser, "--temperature", Heat, default=0.8, help="0: always the likeliest token (0.8)")
+    add_number(parser, "--top-k", CountOrAll, default=50, help="of so many of the likeliest, 0: of all (50)")
+    add_number(parser, "--beams", Beams, default=1, help="beams to search with (1)")
+    add_number(parser, "--seed", Seed, default=0, help="(0)")
 
     def run(args: argparse.Namespace) -> None:
         from lion.train.generating import Sampling, generate

@@ -3,6 +3,9 @@
 import argparse
 from pathlib import Path
 
+from lion.arguments import add_number
+from lion.limits import Count, Nesting, Pixels, Seed, Threads, Tokens
+
 HELP = {
     "listops": "ListOps: basic_train.tsv, basic_val.tsv and basic_test.tsv",
     "pathfinder": "Pathfinder, 32 x 32: folders of PNGs and lists of them",
@@ -12,7 +15,12 @@ HELP = {
     "retrieval": "AAN's pairs of articles, byte by byte, from the arena's TSV files: arrays",
 }
 MADE = ("listops", "pathfinder", "pathx")  # to the arena's rules
-LISTOPS = {"min-length": 500, "max-length": 2000, "max-depth": 10, "max-args": 10}
+LISTOPS = {  # types, and defaults
+    "min-length": (Tokens, 500),
+    "max-length": (Tokens, 2000),
+    "max-depth": (Nesting, 10),
+    "max-args": (Nesting, 10),
+}
 
 
 def add_data(commands) -> None:
@@ -26,18 +34,17 @@ def add_data(commands) -> None:
         else:
             one.add_argument("--data", type=Path, help="folder with the original files (made, or as fetched)")
         if task in MADE:
-            one.add_argument(
-                "--counts", nargs=3, type=int, metavar=("TRAIN", "VALIDATION", "TEST"), help="(the arena's)"
-            )
-            one.add_argument("--processes", type=int, help="so many at once (one for each processor)")
+            parts = ("TRAIN", "VALIDATION", "TEST")
+            add_number(one, "--counts", Count, nargs=3, metavar=parts, help="(the arena's)")
+            add_number(one, "--processes", Threads, help="so many at once (one for each processor)")
             one.add_argument("--arrays", action="store_true", help="write arrays instead")
         if task in (*MADE, "text"):
-            one.add_argument("--seed", type=int, help="(0)")
+            add_number(one, "--seed", Seed, help="(0)")
         if task == "pathfinder":
-            one.add_argument("--size", type=int, default=32, help="height and width: 32, 64, 128 or 256 (32)")
-            one.add_argument("--contour-length", type=int, default=14, help="6, 9 or 14: easy to hard (14)")
-        for name, default in LISTOPS.items() if task == "listops" else ():
-            one.add_argument(f"--{name}", type=int, help=f"({default})")
+            add_number(one, "--size", Pixels, default=32, help="height and width: 32, 64, 128 or 256 (32)")
+            add_number(one, "--contour-length", Count, default=14, help="6, 9 or 14: easy to hard (14)")
+        for name, (kind, default) in LISTOPS.items() if task == "listops" else ():
+            add_number(one, f"--{name}", kind, help=f"({default})")
     parser.set_defaults(run=_run)
 
 

@@ -1,17 +1,24 @@
 """Configs are frozen dataclasses: here they become JSON, come back from it, and are changed field by field.
 
-A field is a number, a string, a bool, None, a tuple of these, or another config.
+A field is a number, a string, a bool, None, a tuple of these, or another config. Its type says what values it may have
+(lion.limits). `value` checks what comes as JSON, `parsed` what comes as text, `check` what a constructor was given.
 """
 
 import dataclasses
+import functools
+import math
+import numbers
+import reprlib
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
-from lion.ops.checks import one_of
+from lion.limits import OneOf
 
 C = TypeVar("C")
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def to_json(config: Any) -> Any:
@@ -23,67 +30,178 @@ def to_json(config: Any) -> Any:
     return config
 
 
-def from_json(kind: type[C], plain: Mapping[str, Any], where: str = "") -> C:
-    """What `to_json` made. An unknown field is refused by name; one that is missing keeps its default."""
-    hints = typing.get_type_hints(kind)
-    for name in plain:
-        one_of(f"field of {where or kind.__name__}", name, hints)
-    return kind(**{name: _value(hints[name], x, f"{where}.{name}".lstrip(".")) for name, x in plain.items()})
+def from_json(kind: type[C], plain: Any, where: str = "", names: Mapping[str, str] | None = None) -> C:
+    """What `to_json` made. An unknown field is refused by name; one that is missing keeps its default.
+
+    Args:
+        where: what the object is called in errors: "optim", or with its file "runs/a/run.json: run.optim".
+        names: of fields, where they are called something else than in the class.
+    """
+    from lion.ops.checks import one_of
+
+    hints, names = fields_of(kind), names or {}
+    for name in an_object(plain, where or kind.__name__):
+        one_of(f"{where or kind.__name__}: the field", name, hints)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if needed and field.name not in plain:
+            raise ValueError(f"{inside(where, field.name)} is missing; expected {expected(hints[field.name])}.")
+    values = {name: value(hints[name], x, inside(where, names.get(name, name))) for name, x in plain.items()}
+    try:
+        return kind(**values)
+    except ValueError as problem:  # fields that do not go together
+        raise ValueError(f"{where.removesuffix(': ')}: {problem}" if where else str(problem)) from None
 
 
 def changed(config: C, path: str, text: str, whole_path: str | None = None) -> C:
     """A copy with one field, "optim.lr", set to what a text, "1e-3", means for a field of its type."""
+    from lion.ops.checks import one_of
+
     whole_path = whole_path or path
     name, _, rest = path.partition(".")
-    hints = typing.get_type_hints(type(config))
-    fields = [field.name for field in dataclasses.fields(config)]  # type: ignore[arg-type]
-    if name not in fields:
-        one_of(f"--{whole_path}: the field", name, fields)
+    hints = fields_of(type(config))
+    one_of(f"--{whole_path}: the field", name, hints)
     if rest:
         inner = getattr(config, name)
         if not dataclasses.is_dataclass(inner):
             raise ValueError(f"--{whole_path}: {name} has no fields of its own; expected --{name}.")
         return dataclasses.replace(config, **{name: changed(inner, rest, text, whole_path)})  # type: ignore[type-var]
-    try:
-        value = _parse(hints[name], text)
-    except ValueError:
-        wanted = str(hints[name]).removeprefix("<class '").removesuffix("'>")
-        raise ValueError(f"--{whole_path} is {text!r}; expected {wanted}.") from None
-    return dataclasses.replace(config, **{name: value})  # type: ignore[type-var]
+    if dataclasses.is_dataclass(getattr(config, name)):
+        first = next(iter(fields_of(type(getattr(config, name)))))
+        raise ValueError(f"--{whole_path} is {shown(text)}; expected one of its fields, as --{whole_path}.{first}.")
+    return dataclasses.replace(config, **{name: parsed(hints[name], text, f"--{whole_path}")})  # type: ignore[type-var]
 
 
-def _value(hint: Any, x: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(hint):
+def check(config: Any) -> None:
+    """What a constructor was given, for `__post_init__`."""
+    for name, hint in fields_of(type(config)).items():
+        value(hint, getattr(config, name), name)
+
+
+def fields_of(kind: type) -> dict[str, Any]:
+    """The types of a config's fields."""
+    return _fields_of(kind)
+
+
+@functools.cache
+def _fields_of(kind: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def an_object(plain: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"{where.removesuffix(': ')} is {shown(plain)}; expected an object.")
+    return plain
+
+
+def entry(plain: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    """An object within an object."""
+    if name not in plain:
+        raise ValueError(f"{inside(where, name)} is missing; expected an object.")
+    return an_object(plain[name], inside(where, name))
+
+
+def inside(where: str, name: str) -> str:
+    """A field's name, after that of the object or of the file it is in."""
+    return f"{where}{name}" if not where or where.endswith(": ") else f"{where}.{name}"
+
+
+def shown(x: Any) -> str:
+    """A value in one line, and not a long one."""
+    return SHORT.repr(x)
+
+
+SHORT = reprlib.Repr()
+SHORT.maxlevel, SHORT.maxstring, SHORT.maxother, SHORT.maxlong = 3, 80, 80, 40
+
+
+def expected(hint: Any, none: str = "null") -> str:
+    """In words, what a field of this type may be."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return args[1].words(expected(args[0]))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(none if x is type(None) else expected(x, none) for x in args)
+    if origin is Literal:
+        return OneOf(args).words("")
+    if origin is tuple and args[-1] is Ellipsis:
+        return f"a list, each of them {expected(args[0])}"
+    if origin is tuple:
+        return f"{len(args)} values, each {expected(args[0])}"
+    return WORDS.get(hint, "an object")
+
+
+def value(hint: Any, x: Any, where: str) -> Any:
+    """What a field of this type becomes by a value of JSON; or an error that names the field, the value and what was
+    expected."""
+    if dataclasses.is_dataclass(hint) and not isinstance(x, hint):  # type: ignore[arg-type]
         return from_json(hint, x, where)  # type: ignore[arg-type]
-    if isinstance(x, list):
-        return tuple(x)
-    if hint is float and isinstance(x, int):
-        return float(x)
-    return x
+    return _fitting(hint, x, lambda known: f"{where} is {shown(x)}; expected {expected(hint)}.{known}")
 
 
-def _parse(hint: Any, text: str) -> Any:
-    if typing.get_origin(hint) is tuple:
-        inner = typing.get_args(hint)
+def parsed(hint: Any, text: str, where: str) -> Any:
+    """The same for a text of the command line."""
+
+    def message(known: str) -> str:
+        return f"{where} is {shown(text)}; expected {expected(hint, 'none')}.{known}"
+
+    return _fitting(hint, _read(hint, text), message)
+
+
+def _fitting(hint: Any, x: Any, message: Callable[[str], str]) -> Any:
+    """A value as its type has it, with lists as tuples and whole numbers as numbers, if they are to be numbers."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        found = _fitting(args[0], x, message)
+        if not args[1].has(found):
+            raise ValueError(message(args[1].hint(found) if isinstance(args[1], OneOf) else ""))
+        return found
+    if origin in (typing.Union, types.UnionType):
+        if x is None and type(None) in args:
+            return None
+        return _fitting(next(kind for kind in args if kind is not type(None)), x, message)
+    if origin is tuple and isinstance(x, tuple | list) and len(args) in (len(x), 2 if args[-1] is Ellipsis else -1):
+        kinds = (args[0],) * len(x) if args[-1] is Ellipsis else args
+        return tuple(_fitting(kind, part, message) for kind, part in zip(kinds, x, strict=True))
+    if (origin is Literal and isinstance(x, str) and x in args) or (origin is None and _is(hint, x)):
+        return float(x) if hint is float else x
+    raise ValueError(message(""))
+
+
+def _is(kind: type, x: Any) -> bool:
+    if isinstance(x, bool) or kind is bool:  # which Python counts among the whole numbers
+        return isinstance(x, bool) and kind is bool
+    if kind is float:
+        return isinstance(x, numbers.Real) and _finite(x)
+    return isinstance(x, numbers.Integral if kind is int else kind)
+
+
+def _finite(x: Any) -> bool:
+    try:
+        return math.isfinite(x)
+    except OverflowError:  # a whole number that no float can be
+        return False
+
+
+def _read(hint: Any, text: str) -> Any:
+    """What JSON would have in the place of a text; the text itself if it is nothing of the kind."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _read(args[0], text)
+    if origin in (typing.Union, types.UnionType):
+        kinds = [kind for kind in args if kind is not type(None)]
+        return None if text.lower() == "none" and type(None) in args else _read(kinds[0], text)
+    if origin is tuple:
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        if len(inner) == 2 and inner[1] is Ellipsis:
-            return tuple(_parse(inner[0], part) for part in parts)
-        if len(parts) == 1:  # one number for all
-            parts *= len(inner)
-        if len(parts) != len(inner):
-            raise ValueError
-        return tuple(_parse(kind, part) for kind, part in zip(inner, parts, strict=True))
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
-        return None if text.lower() == "none" else _parse(kinds[0], text)
+        if args[-1] is not Ellipsis and len(parts) == 1:  # one number for all
+            parts *= len(args)
+        return [_read(args[0], part) for part in parts]
     if hint is bool:
-        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[_known(text.lower())]
-    if hint in (int, float, str):
-        return hint(text)
-    raise ValueError
-
-
-def _known(text: str) -> str:
-    if text not in ("true", "yes", "1", "false", "no", "0"):
-        raise ValueError
+        return TRUTH.get(text.lower(), text)
+    if hint in (int, float):
+        try:
+            return hint(text)
+        except ValueError:
+            return text
     return text

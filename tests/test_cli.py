@@ -123,7 +123,7 @@ def test_list_models(capsys):
         ),
         ("bench op --decay some", "decay is 'some'; expected one of 'none', 'fixed', 'per-token', 'diagonal'."),
         ("bench op --device moon", "--device moon cannot be used: torch knows no such device."),
-        ("bench op --rounds 0", "--rounds and --threads are at least 1."),
+        ("bench op --rounds 0", "lion bench op: --rounds is '0'; expected a whole number from 1 to 1,000,000."),
         ("demo --max-length 3", "--max-length is 3; expected at least 256."),
     ],
 )

@@ -6,6 +6,8 @@ import pytest
 
 FEW: dict[str, int] = {  # attempts of each campaign
     "model_files": 4,
+    "command_line": 10,
+    "json_files": 1,
 }
 
 

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 import lion
 from lion.bench.memory import peak_memory
-from lion.bench.op import available_memory, machine
+from lion.bench.op import machine
 from lion.bench.pictures import Panel, draw_lines, picture_beside
 from lion.bench.saving import save
 from lion.bench.timing import interleaved
 from lion.bench.vision import per_second
+from lion.memory import available_memory
 from lion.progress import progress
 from lion.text import mebibytes, ratio, table
 

@@ -3,6 +3,9 @@
 import argparse
 from pathlib import Path
 
+from lion.arguments import add_number
+from lion.limits import Batch, Heads, Nesting, Pixels, Rounds, Threads, Tokens, Width
+
 
 def add_bench(commands) -> None:
     parser = commands.add_parser("bench", help="measure speed and memory")
@@ -13,8 +16,8 @@ def add_bench(commands) -> None:
     op.add_argument("--backend", default="auto", help="backend to measure (auto)")
     op.add_argument("--dtype", default="float32", help="float32, float64, bfloat16 or float16")
     op.add_argument("--decay", default="per-token", help="none, fixed, per-token or diagonal")
-    op.add_argument("--threads", type=int, help="torch's number of threads (as it is)")
-    op.add_argument("--rounds", type=int, default=5, help="the best of so many rounds (5)")
+    add_number(op, "--threads", Threads, help="torch's number of threads (as it is)")
+    add_number(op, "--rounds", Rounds, default=5, help="the best of so many rounds (5)")
     op.add_argument("--device", default="cpu", help="cpu, cuda, ... (cpu)")
     op.add_argument(
         "--no-softmax", action="store_true", help="leave out the softmax attention (slow on long sequences)"
@@ -28,14 +31,15 @@ def add_bench(commands) -> None:
     op.add_argument("--json", type=Path, default=Path("runs/bench/op.json"), help="where to write the numbers")
     op.set_defaults(run=_run_op)
     kernel = what.add_parser("kernel", help="the compiled kernels: threads, length, kinds of decay, cost of a call")
-    kernel.add_argument("--rounds", type=int, default=7, help="the best of so many rounds (7)")
+    add_number(kernel, "--rounds", Rounds, default=7, help="the best of so many rounds (7)")
     kernel.add_argument("--json", type=Path, default=Path("runs/bench/kernel.json"), help="where to write the numbers")
     kernel.set_defaults(run=_run_kernel)
     layer = what.add_parser("layer", help="whole layers of the paper's variants, training, beside softmax")
-    for name, default in {"batch": 8, "tokens": 197, "dim": 384, "heads": 6}.items():
-        layer.add_argument(f"--{name}", type=int, default=default, help=f"({default})")
+    sizes = {"batch": (Batch, 8), "tokens": (Tokens, 197), "dim": (Width, 384), "heads": (Heads, 6)}
+    for name, (kind, default) in sizes.items():
+        add_number(layer, f"--{name}", kind, default=default, help=f"({default})")
     layer.add_argument("--all", action="store_true", help="every variant")
-    layer.add_argument("--rounds", type=int, default=30, help="the best of so many rounds (30)")
+    add_number(layer, "--rounds", Rounds, default=30, help="the best of so many rounds (30)")
     layer.add_argument("--json", type=Path, default=Path("runs/bench/layer.json"), help="where to write the numbers")
     layer.set_defaults(run=_run_layer)
 
@@ -50,9 +54,9 @@ def add_bench(commands) -> None:
 def _add_text(what) -> None:
     text = what.add_parser("text", help="encoders of text, training and inference, beside transformers' BERT")
     text.add_argument("--sizes", nargs="+", default=["base"], metavar="SIZE", help="small, base, large (base)")
-    text.add_argument("--lengths", nargs="+", type=int, metavar="T", help="tokens of a sequence (128 to 16384)")
+    add_number(text, "--lengths", Tokens, nargs="+", metavar="T", help="tokens of a sequence (128 to 16384)")
     text.add_argument("--models", nargs="+", metavar="NAME", help="variants (lion_lit lion_d lion_s)")
-    text.add_argument("--rounds", type=int, default=3, help="the best of so many rounds (3)")
+    add_number(text, "--rounds", Rounds, default=3, help="the best of so many rounds (3)")
     text.add_argument("--no-training", action="store_true", help="leave out training")
     text.add_argument("--no-inference", action="store_true", help="leave out inference")
     text.add_argument("--memory-only", action="store_true", help="leave out times")
@@ -77,9 +81,9 @@ def _add_text(what) -> None:
 
 def _add_long(what) -> None:
     long = what.add_parser("long", help="long sequences, to a million tokens, beside softmax and Mamba-2")
-    long.add_argument("--lengths", nargs="+", type=int, metavar="T", help="tokens of a sequence (1024 to 1048576)")
+    add_number(long, "--lengths", Tokens, nargs="+", metavar="T", help="tokens of a sequence (1024 to 1048576)")
     long.add_argument("--models", nargs="+", metavar="NAME", help="variants (lion_lit lion_d lion_s and diagonal ones)")
-    long.add_argument("--rounds", type=int, default=3, help="the best of so many rounds (3)")
+    add_number(long, "--rounds", Rounds, default=3, help="the best of so many rounds (3)")
     long.add_argument("--no-training", action="store_true", help="leave out training")
     long.add_argument("--no-inference", action="store_true", help="leave out inference")
     long.add_argument("--no-mamba", action="store_true", help="leave out transformers' Mamba-2")
@@ -104,10 +108,8 @@ def _add_long(what) -> None:
 def _add_lengths(what) -> None:
     lengths = what.add_parser("lengths", help="runs of `lion train mlm` on texts longer than those they learned from")
     lengths.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="folders of finished runs")
-    lengths.add_argument(
-        "--times", nargs="+", type=int, metavar="N", help="the training length so often (1 2 4 ... 32)"
-    )
-    lengths.add_argument("--tokens", type=int, help="of held-out text, at every length (65536)")
+    add_number(lengths, "--times", Rounds, nargs="+", metavar="N", help="the training length so often (1 2 4 ... 32)")
+    add_number(lengths, "--tokens", Tokens, help="of held-out text, at every length (65536)")
     lengths.add_argument(
         "--json", type=Path, default=Path("runs/bench/lengths.json"), help="where to write the numbers"
     )
@@ -124,10 +126,10 @@ def _add_generate(what) -> None:
     generate = what.add_parser("generate", help="the next token of causal models, early and late in a text")
     generate.add_argument("--sizes", nargs="+", default=["small"], metavar="SIZE", help="small, base (small)")
     generate.add_argument("--mixers", nargs="+", metavar="NAME", help="variants (lion_s lion_d)")
-    generate.add_argument("--positions", nargs="+", type=int, metavar="T", help="tokens so far (64 1024 16384)")
+    add_number(generate, "--positions", Tokens, nargs="+", metavar="T", help="tokens so far (64 1024 16384)")
     generate.add_argument("--modes", nargs="+", metavar="MODE", help="recurrence, cache, attention (recurrence cache)")
     generate.add_argument("--no-softmax", action="store_true", help="leave out softmax attention")
-    generate.add_argument("--rounds", type=int, default=20, help="the best of so many rounds (20)")
+    add_number(generate, "--rounds", Rounds, default=20, help="the best of so many rounds (20)")
     generate.add_argument(
         "--json", type=Path, default=Path("runs/bench/generate.json"), help="where to write the numbers"
     )
@@ -151,7 +153,7 @@ def _add_generate(what) -> None:
 def _add_dna(what) -> None:
     dna = what.add_parser("dna", help="runs of `lion train dna` beside Markov models, tables of neighbours")
     dna.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="folders of finished runs")
-    dna.add_argument("--orders", nargs="+", type=int, default=[5], metavar="N", help="neighbours of a table (5)")
+    add_number(dna, "--orders", Nesting, nargs="+", default=[5], metavar="N", help="neighbours of a table (5)")
     dna.add_argument("--json", type=Path, default=Path("runs/bench/dna.json"), help="where to write the numbers")
 
     def run(args: argparse.Namespace) -> None:
@@ -165,11 +167,11 @@ def _add_dna(what) -> None:
 def _add_vision(what) -> None:
     vision = what.add_parser("vision", help="whole image models, training and inference, beside softmax")
     vision.add_argument("--sizes", nargs="+", default=["tiny", "small"], metavar="SIZE", help="(tiny small)")
-    vision.add_argument("--pixels", nargs="+", type=int, default=[224, 512, 1024], metavar="N", help="(224 512 1024)")
+    add_number(vision, "--pixels", Pixels, nargs="+", default=[224, 512, 1024], metavar="N", help="(224 512 1024)")
     vision.add_argument("--models", nargs="+", metavar="NAME", help="lion_s, gla_2scan, hydra, ... (the paper's)")
     vision.add_argument("--forms", nargs="+", default=["auto"], metavar="FORM", help="for inference (auto)")
-    vision.add_argument("--batch", type=int, help="images at once (by the number of pixels)")
-    vision.add_argument("--rounds", type=int, default=3, help="the best of so many rounds (3)")
+    add_number(vision, "--batch", Batch, help="images at once (by the number of pixels)")
+    add_number(vision, "--rounds", Rounds, default=3, help="the best of so many rounds (3)")
     vision.add_argument("--no-training", action="store_true", help="leave out training")
     vision.add_argument("--no-inference", action="store_true", help="leave out inference")
     vision.add_argument("--json", type=Path, default=Path("runs/bench/vision.json"), help="where to write the numbers")
@@ -195,8 +197,6 @@ def _run_vision(args: argparse.Namespace) -> None:
 def _run_kernel(args: argparse.Namespace) -> None:
     from lion.bench import kernel
 
-    if args.rounds < 1:
-        raise ValueError(f"--rounds is {args.rounds}; expected at least 1.")
     kernel.run(args.rounds, args.json)
 
 
@@ -204,9 +204,6 @@ def _run_layer(args: argparse.Namespace) -> None:
     from lion.bench import layer
 
     sizes = {name: getattr(args, name) for name in ("batch", "tokens", "dim", "heads", "rounds")}
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"--{name} is {size}; expected at least 1.")
     layer.run(**sizes, every=args.all, json_path=args.json)
 
 
@@ -226,8 +223,6 @@ def _run_op(args: argparse.Namespace) -> None:
     reason = devices().get(args.device.split(":")[0], "torch knows no such device")
     if reason:
         raise ValueError(f"--device {args.device} cannot be used: {reason}.")
-    if args.rounds < 1 or (args.threads is not None and args.threads < 1):
-        raise ValueError("--rounds and --threads are at least 1.")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     if args.variants:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from lion.bench.by_length import current_setting
 from lion.bench.memory import peak_memory
-from lion.bench.op import available_memory
 from lion.bench.pictures import Panel, draw_lines, picture_beside
 from lion.bench.saving import save
 from lion.bench.timing import interleaved, seconds
+from lion.memory import available_memory
 from lion.models.causal import MEMORIES, CausalConfig, CausalModel, States
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of

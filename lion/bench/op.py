@@ -16,6 +16,7 @@ import lion
 from lion.bench.memory import peak_memory
 from lion.bench.saving import save
 from lion.bench.timing import interleaved
+from lion.memory import available_memory
 from lion.ops import flops
 from lion.ops.cpu import library
 from lion.ops.kernels import DECAYS as DECAY_KINDS
@@ -138,14 +139,6 @@ def memory_needed(form: str, shape: Shape, size: int, backward: bool) -> int:
     if form == "rnn" and backward:
         return B * H * T * D * (D + 1) * size * 2 * 3
     return 0
-
-
-def available_memory() -> int:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return 8 << 30
 
 
 def measure(

@@ -11,10 +11,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import lion
 from lion.bench.memory import peak_memory
-from lion.bench.op import available_memory, machine
+from lion.bench.op import machine
 from lion.bench.pictures import picture_beside
 from lion.bench.saving import save
 from lion.bench.timing import interleaved
+from lion.memory import available_memory
 from lion.models import registry
 from lion.models.flops import model_flops, tokens_of
 from lion.models.registry import model_config, names_without_size

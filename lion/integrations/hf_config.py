@@ -2,10 +2,12 @@
 
 import typing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from lion import files
+from lion.configs import from_json, value
 from lion.integrations.hf_files import CONFIG_TYPES, GENERATION_TYPES, SIZES
+from lion.limits import Hidden, Width
 from lion.models.causal import MEMORIES, CausalConfig
 from lion.models.encoder import EncoderConfig
 from lion.models.fields import check_fields, short
@@ -17,6 +19,7 @@ need_transformers()
 
 from transformers import PreTrainedConfig  # noqa: E402
 
+C = TypeVar("C")
 MODES = (*MEMORIES, "attention")
 
 FIELDS = {  # of EncoderConfig, by transformers' names of them
@@ -116,8 +119,13 @@ class LionBaseConfig(PreTrainedConfig):
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
         """Nothing to do: whatever is saved has its auto_map. (transformers would copy source files beside it.)"""
 
-    def _given(self, fields: dict[str, str]) -> dict[str, Any]:
-        return {field: getattr(self, name) for name, field in fields.items() if hasattr(self, name)}
+    def inner(self) -> Any:
+        """The same config by lion's own names; what is wrong with it is said by transformers'."""
+        raise NotImplementedError
+
+    def _as(self, kind: type[C], fields: dict[str, str], **others: Any) -> C:
+        given = {field: getattr(self, name) for name, field in fields.items() if hasattr(self, name)}
+        return from_json(kind, {**given, **others}, names={field: name for name, field in fields.items()})
 
 
 class LionConfig(LionBaseConfig):
@@ -192,7 +200,9 @@ class LionConfig(LionBaseConfig):
 
     def encoder(self) -> EncoderConfig:
         """The same as lion.models.encoder has it."""
-        return EncoderConfig(**self._given(FIELDS))
+        return self._as(EncoderConfig, FIELDS)
+
+    inner = encoder
 
 
 class LionCausalConfig(LionBaseConfig):
@@ -266,5 +276,8 @@ class LionCausalConfig(LionBaseConfig):
 
     def causal(self) -> CausalConfig:
         """The same as lion.models.causal has it."""
-        ratio = 4.0 if self.intermediate_size is None else self.intermediate_size / self.hidden_size
-        return CausalConfig(mlp_ratio=ratio, **self._given(CAUSAL_FIELDS))
+        width, hidden = value(Width, self.hidden_size, "hidden_size"), self.intermediate_size
+        ratio = 4.0 if hidden is None else value(Hidden, hidden, "intermediate_size") / width
+        return self._as(CausalConfig, CAUSAL_FIELDS, mlp_ratio=ratio)
+
+    inner = causal

@@ -10,13 +10,15 @@ grow ("recurrence"), or all keys, values and decays ("cache"). The outputs are t
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lion.configs import check
+from lion.limits import Depth, Deviation, Epsilon, Heads, OneOf, Ratio, Share, Tokens, Vocabulary, Width
 from lion.models.mixers import make_layer
 from lion.models.positions import count
 from lion.models.vision import KEPT
@@ -33,24 +35,23 @@ READ = ("inputs", "real")  # of a layer's state, for the weights: what it read [
 
 @dataclass(frozen=True)
 class CausalConfig:
-    mixer: str = "lion_s"  # a key of lion.VARIANTS
-    vocab_size: int = 50257
-    dim: int = 768
-    depth: int = 12
-    heads: int = 12
-    mlp_ratio: float = 4.0
-    positions: str = "none"  # decays tell places; softmax wants "learned"
-    max_tokens: int = 1024  # that positions are learned of; without them there is no end
+    mixer: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
+    vocab_size: Vocabulary = 50257
+    dim: Width = 768
+    depth: Depth = 12
+    heads: Heads = 12
+    mlp_ratio: Ratio = 4.0
+    positions: Annotated[str, OneOf(POSITIONS)] = "none"  # decays tell places; softmax wants "learned"
+    max_tokens: Tokens = 1024  # that positions are learned of; without them there is no end
     features: str | None = None  # in place of the variant's own, as the next two
     decay: str | None = None
     norm: str | None = None
-    dropout: float = 0.0  # of the tokens that enter, and of what each block adds
-    norm_eps: float = 1e-5
-    init_std: float = 0.02
+    dropout: Share = 0.0  # of the tokens that enter, and of what each block adds
+    norm_eps: Epsilon = 1e-5
+    init_std: Deviation = 0.02
 
     def __post_init__(self):
-        one_of("mixer", self.mixer, VARIANTS)
-        one_of("positions", self.positions, POSITIONS)
+        check(self)
 
 
 class States(NamedTuple):

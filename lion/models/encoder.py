@@ -1,43 +1,60 @@
 """Encoders of text: BERT's architecture, with any variant of the table in the place of its attention."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lion.configs import check
+from lion.limits import (
+    Classes,
+    Depth,
+    Deviation,
+    Epsilon,
+    Heads,
+    Hidden,
+    OneOf,
+    Share,
+    TokenId,
+    Tokens,
+    Vocabulary,
+    Width,
+)
 from lion.models.mixers import make_layer, mixer_tells_order
 from lion.models.positions import count, warn_if_blind, waves
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
 from lion.nn.weighing import mix_by_weights
-from lion.ops.checks import one_of
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    mixer: str = "lion_s"  # a key of lion.VARIANTS
-    vocab_size: int = 30522
-    dim: int = 768
-    depth: int = 12
-    heads: int = 12
-    mlp_dim: int = 3072
-    positions: str = "none"  # or "learned"; where something decays, places are told by that, at any length
-    max_tokens: int = 512  # that there are learned positions for
-    token_types: int = 2  # 0: none
-    dropout: float = 0.1
-    norm_eps: float = 1e-12
-    pad_token: int | None = 0
-    init_std: float = 0.02
+    mixer: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
+    vocab_size: Vocabulary = 30522
+    dim: Width = 768
+    depth: Depth = 12
+    heads: Heads = 12
+    mlp_dim: Hidden = 3072
+    # Where something decays, places are told by that, at any length.
+    positions: Annotated[str, OneOf(POSITIONS)] = "none"
+    max_tokens: Tokens = 512  # that there are learned positions for
+    token_types: Classes = 2  # 0: none
+    dropout: Share = 0.1
+    norm_eps: Epsilon = 1e-12
+    pad_token: TokenId | None = 0
+    init_std: Deviation = 0.02
     features: str | None = None  # in place of the variant's own, as the next two
     decay: str | None = None
     norm: str | None = None
     attention_norm: bool | None = None  # a LayerNorm behind attention; None: for lion_lit only, which needs it
 
     def __post_init__(self):
-        one_of("mixer", self.mixer, VARIANTS)
-        one_of("positions", self.positions, POSITIONS)
+        check(self)
+        if self.pad_token is not None and self.pad_token >= self.vocab_size:
+            raise ValueError(f"pad_token is {self.pad_token}; expected less than vocab_size, {self.vocab_size}.")
 
     @property
     def tells_order(self) -> bool:

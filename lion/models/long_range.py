@@ -1,42 +1,43 @@
 """Classifiers of long sequences: the Long Range Arena's, and of genomes."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lion.configs import check
+from lion.limits import Classes, Depth, Heads, Kernel, OneOf, Ratio, Share, Tokens, Width
 from lion.models.mixers import make_layer, mixer_tells_order
 from lion.models.positions import count, warn_if_blind
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.variants import VARIANTS
-from lion.ops.checks import one_of
 
 ANSWERS = ("sequence", "pair", "token")
 
 
 @dataclass(frozen=True)
 class LongConfig:
-    mixer: str = "lion_s_diag"  # a key of lion.VARIANTS
-    vocab_size: int = 0  # tokens there are; 0: what comes in are numbers
-    classes: int = 10
-    answer: str = "sequence"  # what is classified: a "sequence", a "pair" of them, or every "token"
-    dim: int = 128
-    depth: int = 6
-    heads: int = 4
-    mlp_ratio: float = 2.0
-    positions: str = "none"  # or "learned"; where something decays, places are told by that, at any length
-    max_tokens: int = 1024  # that there are learned positions for
-    stem: int = 0  # width of a convolution of what comes in; 0: none, and sequences read backwards are the same
-    dropout: float = 0.0
+    mixer: Annotated[str, OneOf(VARIANTS)] = "lion_s_diag"  # a key of lion.VARIANTS
+    vocab_size: Classes = 0  # tokens there are; 0: what comes in are numbers
+    classes: Classes = 10
+    answer: Annotated[str, OneOf(ANSWERS)] = "sequence"  # what is classified, "token": every one
+    dim: Width = 128
+    depth: Depth = 6
+    heads: Heads = 4
+    mlp_ratio: Ratio = 2.0
+    # Where something decays, places are told by that, at any length.
+    positions: Annotated[str, OneOf(POSITIONS)] = "none"
+    max_tokens: Tokens = 1024  # that there are learned positions for
+    stem: Kernel = 0  # width of a convolution of what comes in; 0: none, and sequences read backwards are the same
+    dropout: Share = 0.0
     features: str | None = None  # in place of the variant's own, as the next two
     decay: str | None = None
     norm: str | None = None
 
     def __post_init__(self):
-        one_of("mixer", self.mixer, VARIANTS)
-        one_of("positions", self.positions, POSITIONS)
-        one_of("answer", self.answer, ANSWERS)
+        check(self)
         if self.stem and not self.stem % 2:
             raise ValueError(f"stem is {self.stem}; expected an odd width, as many neighbours on both sides.")
 

@@ -10,7 +10,6 @@ import importlib
 import io
 import json
 import logging
-import typing
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,8 +20,12 @@ from torch import Tensor, nn
 
 from lion import checksums, files
 from lion._version import __version__
-from lion.configs import from_json, to_json
-from lion.models.fields import check_fields, short
+from lion.configs import an_object, from_json, shown, to_json, value
+from lion.limits import TokenId
+from lion.memory import outline
+from lion.models.causal import CausalConfig, CausalModel
+from lion.models.encoder import Encoder, EncoderConfig
+from lion.models.fields import short
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.vision import VisionConfig, VisionModel
 
@@ -32,10 +35,10 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
 }
 # Where the classes are, by what Hugging Face's config.json calls model_type.
 HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CORES: dict[type, type[nn.Module]] = {EncoderConfig: Encoder, CausalConfig: CausalModel}  # by config
+PREFIXES = ("lion.encoder.", "encoder.", "model.")  # of their parameters' names
+CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 INDEX = f"{WEIGHTS}.index.json"  # Hugging Face's, of a model in several files
-# Fields that are no larger than the largest side of a weight.
-WIDTHS = ("dim", "heads", "mlp_ratio", "patch_size", "in_channels", "num_classes", "vocab_size", "classes", "stem")
 SHOWN = 3  # names in an error
 # Parameters that weights of before do not fit any more, by a part of their names, and what to do about it.
 CHANGED = {
@@ -59,20 +62,20 @@ class Description(NamedTuple):
             raise ValueError(f"{path} describes no model; expected an object with 'kind' and 'config'.")
         return Description(plain["kind"], plain["config"], str(plain.get("lion", "unknown")))
 
-    def model(self, path: Path, weights: Mapping[str, Tensor]) -> nn.Module:
-        """A model of this config, unless it asks for far more than weights of this kind can be for."""
+    def model(self, path: Path, fits: Callable[[nn.Module], None]) -> nn.Module:
+        """The model that `fits` has nothing to say against; it is asked before there is memory for the weights."""
         writer = f"the model was saved by lion {self.lion}, and this is {__version__}"
-        if not isinstance(self.kind, str) or self.kind not in KINDS:
+        if self.kind not in tuple(KINDS):  # what cannot be a key is refused, too
             known = ", ".join(map(repr, KINDS))
             raise ValueError(f"{path}: kind is {short(repr(self.kind))}; expected one of {known}: {writer}.")
         config, model = KINDS[self.kind]
-        widest = max((size for x in weights.values() for size in x.shape), default=0)
-        sizes = dict.fromkeys(WIDTHS, (0, widest)) | {"depth": (0, len(weights))}
         try:
-            check_fields(self.config, typing.get_type_hints(config), sizes)
-            return model(from_json(config, self.config))
+            given: Any = from_json(config, self.config, "config")
+            sketch = outline(lambda: model(given))
         except Exception as problem:  # whatever a module finds wrong with its sizes
             raise ValueError(f"{path} makes no model ({writer}): {short(str(problem))}") from problem
+        fits(sketch)
+        return model(given)
 
 
 def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -113,8 +116,7 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.
     if inside is not None and inside[:2] != description[:2]:
         log.warning("%s is not of the weights beside it: their own config, in %s, is taken.", config_path, WEIGHTS)
         description, config_path = inside, path
-    model = description.model(config_path, weights)
-    _check_fit(model.state_dict(), weights, path)
+    model = description.model(config_path, lambda sketch: _check_fit(sketch.state_dict(), weights, path))
     for name, x in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
         if name in weights:
             x.data = x.data.to(weights[name].dtype)
@@ -150,23 +152,59 @@ def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[
     try:
         with quietly():
             return kind.from_pretrained(folder, output_loading_info=True, **options)
-    except OSError as problem:
-        raise files.DamagedFile(f"{folder} cannot be loaded: {problem}") from None
+    except ValueError:
+        raise
+    except Exception as problem:  # transformers stumbles over files in its own ways
+        raise files.DamagedFile(f"{folder} cannot be loaded: {problem}") from problem
     finally:
         logging.set_verbosity(verbosity)
 
 
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
-    home = importlib.import_module(HUGGING_FACE[plain["model_type"]])
-    names = plain.get("architectures")
-    name = names[0] if isinstance(names, list) and names else "model without a name"
-    if name not in home.__all__:
-        raise ValueError(f"{folder / CONFIG} is of a {short(str(name))}; expected one of {', '.join(home.__all__)}.")
+    home, path = importlib.import_module(HUGGING_FACE[plain["model_type"]]), folder / CONFIG
+    names = value(tuple[str, ...] | None, plain.get("architectures"), f"{path}: architectures")
+    name = next(iter(names or ()), "model without a name")
+    known = [x for x in home.__all__ if hasattr(getattr(home, x), "base_model_prefix")]
+    if name not in known:
+        raise ValueError(f"{path} is of a {short(name)}; expected one of {', '.join(known)}.")
+    if (folder / WEIGHTS).exists():
+        _check_config(getattr(home, name).config_class, folder, plain)
+    _check_generation(folder / GENERATION)
     model, found = load_pretrained(getattr(home, name), folder)
     wrong = {what.replace("_", " "): sorted(map(str, names)) for what, names in found.items()}
     if any(wrong.values()):
         raise ValueError(misfit(folder / WEIGHTS, wrong))
     return model
+
+
+def _check_config(kind: Any, folder: Path, plain: dict[str, Any]) -> None:
+    """The weights are of the model that a config of Hugging Face's kind describes. Transformers would make it first,
+    however large it is."""
+    try:
+        inner = kind.from_dict(dict(plain)).inner()
+        core = outline(lambda: CORES[type(inner)](inner))
+    except Exception as problem:  # transformers has fields of its own, and stumbles over them in its own ways
+        raise ValueError(f"{folder / CONFIG} makes no model: {problem}") from problem
+    from safetensors import safe_open
+
+    with files.intact(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    prefix = next((x for x in PREFIXES if any(name.startswith(x) for name in shapes)), "")
+    got = {name: torch.empty(shape, device="meta") for name, shape in shapes.items() if name.startswith(prefix)}
+    _check_fit({f"{prefix}{name}": x for name, x in core.state_dict().items()}, got, folder / WEIGHTS)
+
+
+def _check_generation(path: Path) -> None:
+    """transformers' settings for `generate`, if there are any."""
+    if not path.exists():
+        return
+    for name, x in an_object(files.read_json(path), str(path)).items():
+        some = x if isinstance(x, list) else [x]
+        if name.endswith("_token_id") and x is not None:
+            for token in some:
+                value(TokenId, token, f"{path}: {name}")
+        elif not all(isinstance(one, int | float | str | None) for one in some):
+            raise ValueError(f"{path}: {name} is {shown(x)}; expected a number, a text, true, false or null.")
 
 
 def _kind(model: nn.Module) -> str:
@@ -195,7 +233,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Description | None]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
         plain = json.loads(metadata.get("lion", "null"))
-    except (SafetensorError, json.JSONDecodeError) as problem:
+    except (SafetensorError, ValueError, RecursionError) as problem:
         raise files.DamagedFile(f"{path} is damaged: {problem}; get it again.") from None
     if plain is None:
         return tensors, None

@@ -7,13 +7,27 @@ but needs no timm.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lion.configs import check
+from lion.limits import (
+    Channels,
+    Classes,
+    Depth,
+    Heads,
+    OneOf,
+    Patch,
+    Pixels,
+    Ratio,
+    Share,
+    ShareBelowOne,
+    Width,
+)
 from lion.models.mixers import make_mixer
 from lion.models.scripting import WithScriptable
 from lion.nn.layers import directions
@@ -26,31 +40,29 @@ POOLS = ("token", "mean", "none")  # "none": every token is classified
 @dataclass(frozen=True)
 class VisionConfig:
     mixer: str = "lion_s"  # a key of lion.VARIANTS, or of lion.models.mixers.MIXERS
-    dim: int = 192
-    depth: int = 12
-    heads: int = 3
-    mlp_ratio: float = 4.0  # 0: blocks without an MLP
-    patch_size: int = 16
-    image_size: tuple[int, int] = (224, 224)  # of training; others can be used at any time
-    in_channels: int = 3
-    num_classes: int = 1000  # 0: no classifier, the pooled features come out
+    dim: Width = 192
+    depth: Depth = 12
+    heads: Heads = 3
+    mlp_ratio: Ratio = 4.0  # 0: blocks without an MLP
+    patch_size: Patch = 16
+    image_size: tuple[Pixels, Pixels] = (224, 224)  # of training; others can be used at any time
+    in_channels: Channels = 3
+    num_classes: Classes = 1000  # 0: no classifier, the pooled features come out
     class_token: bool = True
     distillation_token: bool = False
-    positions: str = "none"
-    pool: str = "token"
+    positions: Annotated[str, OneOf(POSITIONS)] = "none"
+    pool: Annotated[str, OneOf(POOLS)] = "token"
     orders: tuple[str, ...] = ()  # paths through the patches (lion.nn.orders)
     direction: str = "both"  # or "forward", "backward", "alternating" by layer
     features: str | None = None  # in place of the variant's own, as the next three
     decay: str | None = None
     norm: str | None = None
     double_diagonal: bool = False
-    dropout: float = 0.0  # of the tokens that enter, and of the MLPs
-    drop_path: float = 0.0  # of the last block; those before it less
+    dropout: Share = 0.0  # of the tokens that enter, and of the MLPs
+    drop_path: ShareBelowOne = 0.0  # of the last block; those before it less
 
     def __post_init__(self):
-        for name, got, known in (("positions", self.positions, POSITIONS), ("pool", self.pool, POOLS)):
-            if got not in known:
-                raise ValueError(f"{name} is {got!r}; expected one of {', '.join(map(repr, known))}.")
+        check(self)
         if self.pool == "token" and not self.class_token:
             raise ValueError("pool is 'token', but there is no class token; expected pool='mean'.")
         if self.pool == "token" and self.direction == "forward":

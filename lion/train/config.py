@@ -1,11 +1,26 @@
 """What a run is: a task, and how it is trained."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
-from lion import configs
-from lion.ops.checks import one_of
-from lion.train.task import Task, task_kind, task_of_kind
+from lion import configs, files
+from lion.limits import (
+    Batch,
+    Epochs,
+    Epsilon,
+    OneOf,
+    Parts,
+    Positive,
+    Seed,
+    Share,
+    ShareBelowOne,
+    Steps,
+    StepsAtLeastOne,
+    Weight,
+    Workers,
+)
+from lion.train.task import TASKS, Task, task_kind, task_of_kind
 
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("float32", "bfloat16")
@@ -15,53 +30,43 @@ PRECISIONS = ("float32", "bfloat16")
 class Optim:
     """AdamW."""
 
-    lr: float = 1e-3
-    weight_decay: float = 0.05
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    schedule: str = "cosine"
-    warmup: float = 0.05  # part of all steps
-    final: float = 0.01  # part of lr that is left at the end
-    clip: float = 1.0  # the largest norm of the gradient; 0: any
+    lr: Positive = 1e-3
+    weight_decay: Weight = 0.05
+    betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.999)
+    eps: Epsilon = 1e-8
+    schedule: Annotated[str, OneOf(SCHEDULES)] = "cosine"
+    warmup: Share = 0.05  # part of all steps
+    final: Share = 0.01  # part of lr that is left at the end
+    clip: Weight = 1.0  # the largest norm of the gradient; 0: any
     decoupled: bool = False  # weights decay by weight_decay of themselves each step, not by that times lr
 
     def __post_init__(self):
-        one_of("optim.schedule", self.schedule, SCHEDULES)
-        if not self.lr > 0:
-            raise ValueError(f"optim.lr is {self.lr:g}; expected it above 0.")
-        for name in ("warmup", "final"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"optim.{name} is {getattr(self, name):g}; expected a part, 0 to 1.")
+        configs.check(self)
 
 
 @dataclass(frozen=True)
 class Run:
     task: Task
     optim: Optim = field(default_factory=Optim)
-    steps: int = 0  # or, if that is 0,
-    epochs: float = 0.0
-    batch: int = 128  # examples of a step, over all processes and accumulations
-    accumulate: int = 1  # parts that a process's share of a batch is worked through in
-    precision: str = "float32"
-    ema: float = 0.0  # decay of the average of the weights, which is then what is evaluated and saved; 0: none
-    eval_every: int = 0  # steps; 0: ten times in all
-    save_every: int = 0  # steps; 0: as often as it is evaluated
-    keep: int = 2  # checkpoints
-    log_every: int = 10  # steps
-    workers: int = 0  # processes that load data, one for each core at most
-    seed: int = 0
+    steps: Steps = 0  # or, if that is 0,
+    epochs: Epochs = 0.0
+    batch: Batch = 128  # examples of a step, over all processes and accumulations
+    accumulate: Parts = 1  # parts that a process's share of a batch is worked through in
+    precision: Annotated[str, OneOf(PRECISIONS)] = "float32"
+    ema: ShareBelowOne = 0.0  # decay of the average of the weights, which is then what is evaluated and saved; 0: none
+    eval_every: Steps = 0  # steps; 0: ten times in all
+    save_every: Steps = 0  # steps; 0: as often as it is evaluated
+    keep: StepsAtLeastOne = 2  # checkpoints
+    log_every: StepsAtLeastOne = 10  # steps
+    workers: Workers = 0  # processes that load data, one for each core at most
+    seed: Seed = 0
     recompute: bool = False  # keep what enters a block only, and compute the rest again: for very long sequences
     shard: bool = False  # spread weights and optimizer over the processes (FSDP2), for models too large for one
 
     def __post_init__(self):
-        one_of("precision", self.precision, PRECISIONS)
-        if self.steps < 0 or self.epochs < 0 or not (self.steps or self.epochs):
+        configs.check(self)
+        if not (self.steps or self.epochs):
             raise ValueError(f"steps is {self.steps} and epochs {self.epochs:g}; expected one of them above 0.")
-        for name in ("batch", "accumulate", "keep", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"ema is {self.ema:g}; expected it in [0, 1).")
 
     def to_json(self) -> dict[str, Any]:
         plain = configs.to_json(self)
@@ -69,12 +74,12 @@ class Run:
         return plain
 
     @staticmethod
-    def from_json(plain: dict[str, Any]) -> "Run":
-        task = dict(plain["task"])
-        kind = task_of_kind(task.pop("kind"))
-        optim = configs.from_json(Optim, plain.get("optim", {}), "optim")
-        rest = {name: x for name, x in plain.items() if name not in ("task", "optim")}
-        return Run(configs.from_json(kind, task, "task"), optim, **rest)
+    def from_json(plain: Any, where: str = "") -> "Run":
+        """What `to_json` made; `where` as in lion.configs.from_json."""
+        run, place = configs.an_object(plain, where or "run"), configs.inside(where, "task")
+        task = dict(configs.entry(run, "task", where))
+        kind = configs.value(Annotated[str, OneOf(TASKS)], task.pop("kind", None), f"{place}.kind")
+        return configs.from_json(Run, {**run, "task": configs.from_json(task_of_kind(kind), task, place)}, where)
 
     def changed(self, path: str, text: str) -> "Run":
         """A copy with one field set: of the run, "optim.lr", or of its task, "model.dim"."""
@@ -82,3 +87,20 @@ class Run:
         changed = configs.changed(self, path if own else f"task.{path}", text, path)
         # Steps go before epochs; whoever sets epochs means those.
         return replace(changed, steps=0) if path == "epochs" and changed.epochs else changed
+
+
+class Saved(NamedTuple):
+    """What a run's folder says of it."""
+
+    recipe: str | None
+    run: Run
+    to_predict: dict[str, Any]
+
+
+def read_run(path: Path) -> Saved:
+    """run.json, as a run has written it, or a person. What is wrong is named, with the file."""
+    place = f"{path}: "
+    plain = configs.an_object(files.read_json(path), place)
+    recipe = configs.value(str | None, plain.get("recipe"), f"{place}recipe")
+    run = Run.from_json(configs.entry(plain, "run", place), f"{place}run")
+    return Saved(recipe, run, dict(configs.entry(plain, "to_predict", place)))

@@ -4,12 +4,14 @@ import functools
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.ops.checks import one_of
+from lion.configs import check
+from lion.limits import OneOf, Share, Temperature
 
 KINDS = ("none", "soft", "hard")
 _given: dict[str, nn.Module] = {}
@@ -17,13 +19,13 @@ _given: dict[str, nn.Module] = {}
 
 @dataclass(frozen=True)
 class Distill:
-    kind: str = "none"  # "soft": the teacher's distribution; "hard": its decision
+    kind: Annotated[str, OneOf(KINDS)] = "none"  # "soft": the teacher's distribution; "hard": its decision
     teacher: str = ""  # a folder that lion.models.saving.save_model or a run has left, or "module:function"
-    alpha: float = 0.5  # its part of the loss
-    temperature: float = 3.0  # of the soft kind
+    alpha: Share = 0.5  # its part of the loss
+    temperature: Temperature = 3.0  # of the soft kind
 
     def __post_init__(self):
-        one_of("distill.kind", self.kind, KINDS)
+        check(self)
         if self.kind != "none" and not self.teacher:
             raise ValueError(f"distill.kind is {self.kind!r}; expected --distill.teacher too: whom to learn from.")
 

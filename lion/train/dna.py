@@ -3,11 +3,12 @@
 import functools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from torch import Tensor, nn
 
 from lion import files
+from lion.configs import check
 from lion.data import fasta, fetch
 from lion.data.batches import IGNORED
 from lion.data.corpora import several
@@ -20,9 +21,10 @@ from lion.data.dna import (
     splice,
     split_sequences,
 )
+from lion.limits import OneOf, ShareBelowOne, SomeShare, Tokens, TokensOrAll
+from lion.memory import to_train
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
-from lion.ops.checks import one_of
 from lion.train.labelled import LabelledTask
 from lion.train.task import Batch, Examples, Task, classified
 
@@ -35,21 +37,24 @@ class DnaTask(Task):
     """Hidden nucleotides are to be found from those around them."""
 
     data: str = "chromosome"  # FASTA files; "chromosome": the first of C. elegans, which is fetched
-    length: int = 16384  # nucleotides of a window
-    mask: float = 0.15  # of them, to be found
-    holdout: float = 0.1  # of the genome
-    block: int = 1 << 18  # nucleotides that are held out in one piece
+    length: Tokens = 16384  # nucleotides of a window
+    mask: SomeShare = 0.15  # of them, to be found
+    holdout: ShareBelowOne = 0.1  # of the genome
+    block: Tokens = 1 << 18  # nucleotides that are held out in one piece
     reverse_complement: bool = True  # half of the windows for training are read from the other strand
     model: LongConfig = field(default_factory=LongConfig)
 
     unit: ClassVar[str] = "window"
     tunable: ClassVar[tuple[str, ...]] = ("mask", "reverse_complement")
 
+    def __post_init__(self):
+        check(self)
+
     def resolved(self) -> "DnaTask":
         return replace(self, model=of_tokens(self.model, self.length, classes=fasta.BASES, answer="token"))
 
     def make_model(self) -> nn.Module:
-        return LongModel(self.model)
+        return to_train(lambda: LongModel(self.model))
 
     def windows(self, split: str) -> Windows:
         return Windows(_genome(self.data), self.length, split, holdout=self.holdout, block=self.block)
@@ -69,14 +74,14 @@ class DnaTask(Task):
 class DnaClassesTask(LabelledTask):
     """Classes of sequences, or a number for each."""
 
-    dataset: str = "file"  # or "splice", which is fetched
+    dataset: Annotated[str, OneOf(SETS)] = "file"  # or "splice", which is fetched
     data: str = ""  # the file: a table (.csv, .tsv, .jsonl, .parquet) or FASTA with labels in its headers
     test: str = ""  # a file to evaluate on; "": a fifth is held out
     sequence_column: str = ""  # of a table; "": the one with a usual name
     label_column: str = ""
     classes: tuple[str, ...] = ()  # found in the data
     numbers: bool = False  # labels are numbers, not classes
-    max_length: int = 0  # tokens; 0: all of a sequence
+    max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
     reverse_complement: bool = False  # read half of them from the other strand: where that makes no difference
     model: LongConfig = field(default_factory=LongConfig)
 
@@ -84,7 +89,7 @@ class DnaClassesTask(LabelledTask):
     tunable: ClassVar[tuple[str, ...]] = ("reverse_complement",)
 
     def __post_init__(self):
-        one_of("dataset", self.dataset, SETS)
+        check(self)
 
     def resolved(self) -> "DnaClassesTask":
         if self.dataset == "file" and not self.data:
@@ -99,7 +104,7 @@ class DnaClassesTask(LabelledTask):
         return replace(self, classes=classes, numbers=train.classes is None, model=model)
 
     def make_model(self) -> nn.Module:
-        return LongModel(self.model)
+        return to_train(lambda: LongModel(self.model))
 
     def train_set(self, seed: int) -> Examples:
         return LabelledSequences(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lion import files
-from lion.train.config import Run
+from lion.train.config import Run, read_run
 
 CONFIG = "run.json"
 LOCK = ".lock"
@@ -96,16 +96,16 @@ def _holder(text: str) -> str:
 
 def saved_run(folder: Path, recipe: str | None = None) -> Run | None:
     """The run in a folder, if there is one; it must be of that recipe."""
-    if not (folder / CONFIG).exists():
+    path = folder / CONFIG
+    if not path.exists():
         return None
-    before = saved_recipe(folder)
-    if recipe is not None and before != recipe:
-        raise ValueError(f"the run in {folder} is of the recipe {before!r}; expected {recipe!r}.")
-    return Run.from_json(files.read_json(folder / CONFIG)["run"])
+    saved = read_run(path)
+    if recipe is not None and saved.recipe != recipe:
+        raise ValueError(f"the run in {folder} is of the recipe {saved.recipe!r}; expected {recipe!r}.")
+    return saved.run
 
 
 def saved_recipe(folder: Path) -> str | None:
     """The recipe that the run in a folder is of, if any."""
     path = folder / CONFIG
-    content = files.read_json(path) if path.exists() else {}
-    return content.get("recipe") if isinstance(content, dict) else None
+    return read_run(path).recipe if path.exists() else None

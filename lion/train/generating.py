@@ -1,22 +1,30 @@
 """Text from a run of `lion train causal`, piece by piece."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from lion.configs import check, value
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
+from lion.limits import Beams, Count, CountOrAll, Heat, Seed
 from lion.train.text import CausalTask
-from lion.train.using import load_run
+from lion.train.using import check_text, load_run
+
+COLDEST = 1e-4  # below it only the likeliest token has a chance, and logits divided by it may be beyond all numbers
 
 
-class Sampling(NamedTuple):
-    temperature: float = 0.8  # 0: always the likeliest token
-    top_k: int = 50  # of so many of the likeliest; 0: of all
-    beams: int = 1
-    seed: int = 0
+@dataclass(frozen=True)
+class Sampling:
+    temperature: Heat = 0.8  # 0: always the likeliest token
+    top_k: CountOrAll = 50  # of so many of the likeliest; 0: of all
+    beams: Beams = 1
+    seed: Seed = 0
+
+    def __post_init__(self):
+        check(self)
 
 
 def generate(
@@ -29,19 +37,21 @@ def generate(
     show: Callable[[str], None] = lambda piece: None,
 ) -> str:
     """What a model makes of a prompt, the prompt included; `show` gets it while it is being made."""
+    value(Count, tokens, "tokens")
     run, model, _ = load_run(folder)
-    if not isinstance(run.task, CausalTask):
+    if not isinstance(run.task, CausalTask) or not hasattr(model, "generation_mode"):
         raise ValueError(f"the run in {folder} is no model that goes on with a text; expected one of `train causal`.")
-    if tokens < 1:
-        raise ValueError(f"tokens is {tokens}; expected at least 1.")
     tokenizer = load_tokenizer(folder / "model")
     first = [] if tokenizer.cls_id is None else [tokenizer.cls_id]  # as all that it has learned from begins
-    start = [*first, *tokenizer.encode([prompt])[0]] or [tokenizer.eos_id or 0]  # nothing: as after the end of a text
+    start = [*first, *tokenizer.encode([check_text("prompt", prompt)])[0]] or [
+        tokenizer.eos_id or 0
+    ]  # nothing: as after the end of a text
     how = sampling or Sampling()
     model.generation_mode = mode  # type: ignore[assignment]
     streamer = _Streamer(tokenizer, show)
     torch.manual_seed(how.seed)
-    choice = {"do_sample": True, "temperature": how.temperature, "top_k": how.top_k} if how.temperature else {}
+    sampled = how.temperature >= COLDEST
+    choice = {"do_sample": True, "temperature": how.temperature, "top_k": how.top_k} if sampled else {}
     ids = model.generate(  # type: ignore[operator]
         torch.tensor([start]),
         attention_mask=torch.ones(1, len(start), dtype=torch.long),

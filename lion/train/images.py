@@ -9,8 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lion.configs import check
 from lion.data.augment import Augment, Mixup
 from lion.data.content import digest
+from lion.limits import PixelsOrAll, Share
+from lion.memory import to_train
 from lion.models.vision import VisionConfig, VisionModel
 from lion.train.distill import Distill, distillation_loss, load_teacher
 from lion.train.task import Batch, Examples, Task, classified
@@ -23,15 +26,18 @@ if TYPE_CHECKING:
 class ImageTask(Task):
     dataset: str = "digits"  # a key of lion.data.images.IMAGE_SETS
     data: str = ""  # where it is, if not in the usual place
-    image_size: int = 0  # 0: as the images are
+    image_size: PixelsOrAll = 0  # 0: as the images are
     model: VisionConfig = field(default_factory=VisionConfig)
     augment: Augment = field(default_factory=Augment)
     mixup: Mixup = field(default_factory=Mixup)
-    smoothing: float = 0.0  # of labels
+    smoothing: Share = 0.0  # of labels
     distill: Distill = field(default_factory=Distill)
 
     unit: ClassVar[str] = "image"
     tunable: ClassVar[tuple[str, ...]] = ("augment", "mixup", "smoothing", "distill")
+
+    def __post_init__(self):
+        check(self)
 
     def resolved(self) -> "ImageTask":
         images = self._load("test")
@@ -40,7 +46,7 @@ class ImageTask(Task):
         return replace(self, model=model)
 
     def make_model(self) -> nn.Module:
-        model = VisionModel(self.model)
+        model = to_train(lambda: VisionModel(self.model))
         model.set_distilled_training(self.distill.kind != "none")
         return model
 

@@ -2,13 +2,16 @@
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from torch import Tensor, nn
 
+from lion.configs import check
+from lion.limits import Examples as ExampleCount
+from lion.limits import Nesting, OneOf, PixelsOrAll, TokensOrAll
+from lion.memory import to_train
 from lion.models.long_range import LONG_MODELS, LongConfig, LongModel
 from lion.models.positions import placed
-from lion.ops.checks import one_of
 from lion.train.task import Batch, Examples, Task, classified
 
 if TYPE_CHECKING:
@@ -17,23 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LongRangeTask(Task):
-    name: str = "listops"  # a key of lion.data.long_range.LONG_RANGE
+    name: Annotated[str, OneOf(LONG_MODELS)] = "listops"  # a key of lion.data.long_range.LONG_RANGE
     data: str = ""  # folder of the arena's own files; "": made to its rules, or fetched
-    test: str = ""  # "test": evaluate on that part, in place of the one for validation
+    test: Annotated[str, OneOf(("", "validation", "test"))] = ""  # the part to evaluate on; "": "validation"
     # Of what is made or read; what is left at 0 or empty is as the arena has it.
-    min_length: int = 0
-    max_length: int = 0
-    max_depth: int = 0
-    max_args: int = 0
-    size: int = 0  # height and width of images
-    counts: tuple[int, ...] = ()  # of examples, for training, validation and testing
+    min_length: TokensOrAll = 0
+    max_length: TokensOrAll = 0
+    max_depth: Nesting = 0
+    max_args: Nesting = 0
+    size: PixelsOrAll = 0  # height and width of images
+    counts: tuple[ExampleCount, ...] = ()  # of examples, for training, validation and testing
     model: LongConfig = field(default_factory=LongConfig)
 
     unit: ClassVar[str] = "sequence"
 
     def __post_init__(self):
-        one_of("name", self.name, LONG_MODELS)
-        one_of("test", self.test, ("", "validation", "test"))
+        check(self)
         if len(self.counts) not in (0, 3):
             raise ValueError(f"counts is {self.counts}; expected three numbers: for training, validation and testing.")
 
@@ -44,7 +46,7 @@ class LongRangeTask(Task):
         return replace(self, model=placed(model, found.max_length))
 
     def make_model(self) -> nn.Module:
-        return LongModel(self.model)
+        return to_train(lambda: LongModel(self.model))
 
     def train_set(self, seed: int) -> Examples:
         return self._load("train")

@@ -31,7 +31,7 @@ from lion.train.sameness import (
     makes_another_run,
     refuse,
 )
-from lion.train.stream import Stream, mixed
+from lion.train.stream import Stream, check_batch, mixed
 from lion.train.task import Batch, means, summed
 
 ENVIRONMENT = "environment.json"
@@ -110,6 +110,7 @@ class Trainer:
         own = self.begin and self.folder.tokenizer.exists() and "tokenizer" not in accept
         self.task = run.task.using(self.folder.tokenizer) if own else run.task
         self.train_set = self.task.train_set(mixed(run.seed, DATA))
+        check_batch(run.batch, len(self.train_set))
         self.eval_set = self.task.eval_set()
         self.contents = contents(self.task, self.train_set, self.eval_set)
         if state is not None:

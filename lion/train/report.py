@@ -18,6 +18,7 @@ from lion.train.folder import RunFolder
 from lion.train.metrics import SHARES
 
 METRICS = "metrics.jsonl"
+LARGEST = 1 << 1000  # beyond it a whole number is no float
 Row = dict[str, Any]
 
 
@@ -126,8 +127,16 @@ def _rows(text: str) -> Iterator[Row]:
     for line in text.splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line)
-            if isinstance(row, dict) and isinstance(row.get("step"), int) and isinstance(row.get("kind"), str):
+            if _is_row(row):
                 yield row
+
+
+def _is_row(row: Any) -> bool:
+    """A step, a kind, and numbers."""
+    if not isinstance(row, dict) or not isinstance(row.get("kind"), str) or not isinstance(row.get("step"), int):
+        return False
+    numbers = [x for name, x in row.items() if name != "kind"]
+    return all(isinstance(x, float) or (isinstance(x, int) and abs(x) < LARGEST) for x in numbers)
 
 
 def environment() -> dict[str, Any]:

@@ -5,10 +5,22 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+AGAIN = 8  # an example may be so often in a batch, more or less,
+MOST = 1024  # or a batch may be so large, however few examples there are
+
 
 def mixed(*numbers: int) -> int:
     """A seed that depends on all of them."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def check_batch(batch: int, examples: int) -> None:
+    """A batch may have examples more than once, but it has to fit into memory."""
+    if batch > max(MOST, AGAIN * examples):
+        raise ValueError(
+            f"batch is {batch:,}, and there are {examples:,} examples; expected at most {AGAIN} times as many, or "
+            f"{MOST:,}."
+        )
 
 
 class Stream:
@@ -18,6 +30,7 @@ class Stream:
     def __init__(
         self, examples: int, batch: int, seed: int, steps: range, *, rank: int = 0, world: int = 1, accumulate: int = 1
     ):
+        check_batch(batch, examples)
         if batch % (world * accumulate):
             raise ValueError(
                 f"batch is {batch}; expected a multiple of {world * accumulate}: {world} processes, in {accumulate} "

@@ -90,6 +90,11 @@ class Task:
 def classified(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """What `measure` gives, of logits [N, classes] and labels [N]."""
     logits = logits.float()
+    if labels.device.type == "cpu" and labels.numel() and int(labels.max()) >= logits.shape[-1]:
+        raise ValueError(
+            f"the data has the class {int(labels.max())}; expected 0 to {logits.shape[-1] - 1}, as the model has "
+            f"{logits.shape[-1]}."
+        )
     return {
         "loss": F.cross_entropy(logits, labels, reduction="sum"),
         "accuracy": (logits.argmax(-1) == labels).float().sum(),

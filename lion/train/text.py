@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
+from lion.configs import check
 from lion.data import fetch, lion_data_folder
 from lion.data.batches import IGNORED
 from lion.data.corpora import NAMED, Documents, documents, several
 from lion.data.text import LabelledTexts, MaskedTokens, NextTokens, PackedTokens
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model, train_byte_bpe, train_wordpiece
 from lion.files import make_once, read_json, stamp
+from lion.limits import Examples as ExampleCount
+from lion.limits import ShareBelowOne, SomeShare, Tokens, Vocabulary
+from lion.memory import to_train
 from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig, init_linear
 from lion.ops.checks import one_of
@@ -39,14 +43,17 @@ class CorpusTask(Task):
     data: str = "english"  # files, patterns, "english" (12 MB of speeches), "imdb"; or hf://owner/name
     per: str = ""  # a document is a "file", a "paragraph" or a "line"; "": a file, or a paragraph if files are few
     column: str = "text"  # of tables, the one with the text
-    limit: int = 0  # of documents, the first ones; 0: all
+    limit: ExampleCount = 0  # of documents, the first ones; 0: all
     tokenizer: str = ""  # a folder or file of one, or "bytes"; "": one is made of the data
-    vocab_size: int = 8192  # of that
-    length: int = 128  # tokens of an example
-    holdout: float = 0.05  # of the documents
+    vocab_size: Vocabulary = 8192  # of that
+    length: Tokens = 128  # tokens of an example
+    holdout: ShareBelowOne = 0.05  # of the documents
 
     unit: ClassVar[str] = "text"
     trainer: ClassVar[str]
+
+    def __post_init__(self):
+        check(self)
 
     def text_tokenizer(self) -> TextTokenizer:
         if self.tokenizer:
@@ -69,8 +76,8 @@ class CorpusTask(Task):
 @dataclass(frozen=True)
 class MlmTask(CorpusTask):
     model: EncoderConfig = field(default_factory=EncoderConfig)
-    mask: float = 0.3  # of the tokens, in training
-    eval_mask: float = 0.15
+    mask: SomeShare = 0.3  # of the tokens, in training
+    eval_mask: SomeShare = 0.15
 
     tunable: ClassVar[tuple[str, ...]] = ("mask", "eval_mask")
     trainer: ClassVar[str] = "wordpiece"
@@ -88,7 +95,7 @@ class MlmTask(CorpusTask):
     def make_model(self) -> nn.Module:
         from lion.integrations.hf import LionConfig, LionForMaskedLM
 
-        return LionForMaskedLM(LionConfig.of(self.model))
+        return to_train(lambda: LionForMaskedLM(LionConfig.of(self.model)))
 
     def train_set(self, seed: int) -> Examples:
         return MaskedTokens(self.packed("train"), self.mask, seed)
@@ -108,7 +115,7 @@ class MlmTask(CorpusTask):
 @dataclass(frozen=True)
 class CausalTask(CorpusTask):
     model: CausalConfig = field(default_factory=CausalConfig)
-    length: int = 256
+    length: Tokens = 256
 
     trainer: ClassVar[str] = "bpe"
 
@@ -120,7 +127,7 @@ class CausalTask(CorpusTask):
         from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
 
         eos = self.text_tokenizer().eos_id
-        return LionForCausalLM(LionCausalConfig.of(self.model, eos_token_id=eos))
+        return to_train(lambda: LionForCausalLM(LionCausalConfig.of(self.model, eos_token_id=eos)))
 
     def train_set(self, seed: int) -> Examples:
         return NextTokens(self.packed("train"))
@@ -149,14 +156,15 @@ class TextTask(LabelledTask):
     classes: tuple[str, ...] = ()  # found in the data
     numbers: bool = False  # labels are numbers, not classes
     tokenizer: str = ""
-    vocab_size: int = 8192
-    max_length: int = 256
+    vocab_size: Vocabulary = 8192
+    max_length: Tokens = 256
     start: str = ""  # a run of `mlm` or `text`, or its model, to go on from; of `model`, only the dropout counts then
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
     unit: ClassVar[str] = "text"
 
     def __post_init__(self):
+        check(self)
         one_of("dataset", self.dataset, TEXT_SETS)
 
     def resolved(self) -> "TextTask":
@@ -213,7 +221,7 @@ class TextTask(LabelledTask):
         kind = "regression" if self.numbers else "single_label_classification"
         config = LionConfig.of(self.model, **names, problem_type=kind)
         if not self.start:
-            return LionForSequenceClassification(config)
+            return to_train(lambda: LionForSequenceClassification(config))
         return classifier_from(_model_folder(self.start), config)
 
     def train_set(self, seed: int) -> Examples:

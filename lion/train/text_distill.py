@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +14,10 @@ from lion.data.content import digest
 from lion.data.text import Passages
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
 from lion.files import read_json
+from lion.limits import OneOf, ShareBelowOne, Weight
 from lion.models.encoder import EncoderConfig
 from lion.models.saving import load_pretrained
 from lion.nn.variants import VARIANTS
-from lion.ops.checks import one_of
 from lion.train.task import Batch, Examples
 from lion.train.text import CorpusTask
 
@@ -32,17 +32,17 @@ class TextDistillTask(CorpusTask):
 
     data: str = "english imdb"
     per: str = "paragraph"
-    holdout: float = 0.01
+    holdout: ShareBelowOne = 0.01
     teacher: str = FETCHED  # or the folder of a BERT or RoBERTa that transformers has saved, with its tokenizer
-    mixer: str = "lion_s"
+    mixer: Annotated[str, OneOf(VARIANTS)] = "lion_s"
     positions: str = ""  # "learned": the teacher's, for as many tokens as it takes; "": only if no decay tells them
-    embedding: float = 1.0  # weight of the embedding in the loss, beside the states'
+    embedding: Weight = 1.0  # weight of the embedding in the loss, beside the states'
 
     metric: ClassVar[str] = "cosine"
     tunable: ClassVar[tuple[str, ...]] = ("embedding",)
 
     def __post_init__(self):
-        one_of("mixer", self.mixer, VARIANTS)
+        super().__post_init__()
         if self.tokenizer:
             raise ValueError(f"tokenizer is {self.tokenizer!r}; expected none: it is the teacher's.")
 

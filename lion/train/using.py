@@ -2,35 +2,58 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from lion.configs import from_json, value
 from lion.data import fasta
 from lion.data.tokenizers import tokenizer_of_model
-from lion.files import DamagedFile, read_json
+from lion.files import DamagedFile
+from lion.limits import Batch, Count, Positive, TokensOrAll
 from lion.models.saving import load_model
+from lion.models.vision import VisionConfig
 from lion.nn.layers import set_form
 from lion.ops.checks import Form
 from lion.progress import progress
-from lion.train.config import Run
+from lion.train.config import Run, read_run
 from lion.train.loop import CONFIG
 from lion.train.task import means, summed, task_kind
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a task's `to_predict` has left in run.json."""
+
+    classes: tuple[str, ...] = ()
+    mean: tuple[float, ...] = (0.0,)  # of an image's channels
+    std: tuple[Positive, ...] = (1.0,)
+    max_length: TokensOrAll = 0
+    pairs: bool = False
+
+    def name(self, number: int) -> str:
+        return self.classes[number]
 
 
 class Trained(NamedTuple):
     run: Run
     model: nn.Module
-    to_predict: dict[str, Any]
+    to_predict: Known
+
+
+# Fields of a model's config that its data decides.
+BY_DATA = ("num_classes", "in_channels", "vocab_size", "classes", "answer")
 
 
 def load_run(folder: Path) -> Trained:
     """A run that is finished, its model ready for use."""
     if not (folder / CONFIG).exists():
         raise ValueError(f"there is no run in {folder}; expected a folder that `lion train` has made.")
-    content = read_json(folder / CONFIG)
+    saved = read_run(folder / CONFIG)
+    known = from_json(Known, saved.to_predict, f"{folder / CONFIG}: to_predict")
     if not (folder / "model").exists():
         raise ValueError(f"the run in {folder} is not finished: lion train --resume --out {folder}")
     try:
@@ -38,20 +61,19 @@ def load_run(folder: Path) -> Trained:
     except (DamagedFile, FileNotFoundError) as problem:
         remedy = f"To write it once more, from the last checkpoint: lion train --resume --out {folder}"
         raise DamagedFile(f"{problem} {remedy}") from None
-    run = Run.from_json(content["run"])
-    if hasattr(run.task, "text_tokenizer"):
+    if hasattr(saved.run.task, "text_tokenizer"):
         config: Any = model.config
+        if not hasattr(config, "vocab_size"):
+            raise ValueError(f"the model in {folder}/model reads no text, and the run in {folder} does.")
         tokenizer_of_model(folder / "model", config.vocab_size)  # or words would be other words
-    return Trained(run, model, content["to_predict"])
+    return Trained(saved.run, model, known)
 
 
 def evaluate(folder: Path, *, form: Form = "auto", batch: int | None = None, test: str = "") -> dict[str, float]:
     """The held-out metrics of a run, computed in some form, so many examples at once (as in training). What has labels
     may be tested on something else: a task's `test`."""
     run, model, _ = load_run(folder)
-    batch = run.batch // run.accumulate or 1 if batch is None else batch
-    if batch < 1:
-        raise ValueError(f"batch is {batch}; expected at least 1.")
+    batch = run.batch // run.accumulate or 1 if batch is None else value(Batch, batch, "batch")
     set_form(model, form)
     task: Any = run.task.using(folder / "model")
     if test:
@@ -60,6 +82,7 @@ def evaluate(folder: Path, *, form: Form = "auto", batch: int | None = None, tes
                 f"test is {test!r}, but the run in {folder} has nothing else to be tested on; expected none."
             )
         task = dataclasses.replace(task, test=test)
+    _check_model(task, model, folder)
     examples = task.eval_set()
     sums: dict[str, Tensor] = {}
     with torch.no_grad(), progress(total=len(examples), unit=task.unit) as bar:
@@ -70,6 +93,19 @@ def evaluate(folder: Path, *, form: Form = "auto", batch: int | None = None, tes
     return task.concluded(means(sums))
 
 
+def _check_model(task: Any, model: Any, folder: Path) -> None:
+    """A model of other data than the run's would stumble over it."""
+    if type(getattr(task, "model", None)) is not type(model.config):
+        return
+    wanted = task.resolved().model
+    for name in BY_DATA:
+        got, want = (getattr(config, name, None) for config in (model.config, wanted))
+        if got != want:
+            raise ValueError(
+                f"the model in {folder}/model has {name} {got!r}; expected {want!r}, as the data of {folder / CONFIG}."
+            )
+
+
 class Guess(NamedTuple):
     label: str
     probability: float
@@ -78,6 +114,7 @@ class Guess(NamedTuple):
 def predict(folder: Path, inputs: Sequence[str], *, form: Form = "auto", best: int = 3) -> list[list[Guess]]:
     """The most likely classes of each image (a path) or text, the likeliest first; of a model that learned from hidden
     words, what [MASK] hides."""
+    value(Count, best, "best")
     run, model, known = load_run(folder)
     kind = task_kind(run.task)
     if kind in NOTHING_TO_CHOOSE:
@@ -87,9 +124,23 @@ def predict(folder: Path, inputs: Sequence[str], *, form: Form = "auto", best: i
     with torch.no_grad():
         for one in inputs:
             chances, names = PREDICTORS[kind](Trained(run, model, known), folder, one)
+            if known.classes and len(known.classes) != len(chances):
+                raise ValueError(
+                    f"{folder / CONFIG}: to_predict.classes has {len(known.classes)} names; expected {len(chances)}, "
+                    "as many as the model has classes."
+                )
             top = chances.topk(min(best, len(chances)))
             guesses.append([Guess(names(i), p) for p, i in zip(*(x.tolist() for x in top), strict=True)])
     return guesses
+
+
+def check_text(name: str, text: str) -> str:
+    """The text, if it is one: bytes of the command line that are not UTF-8 are not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise ValueError(f"{name} has {text[problem.start]!r} at {problem.start}; expected UTF-8.") from None
+    return text
 
 
 # Probabilities, and their names by number.
@@ -99,31 +150,41 @@ Chances = tuple[Tensor, Callable[[int], str]]
 def _of_image(trained: Trained, folder: Path, path: str) -> Chances:
     from lion.data.images import read_image
 
-    known, config = trained.to_predict, trained.run.task.model  # type: ignore[attr-defined]
-    mean, std = (torch.tensor(known[name])[:, None, None] for name in ("mean", "std"))
+    known, config = trained.to_predict, trained.model.config
+    if not isinstance(config, VisionConfig):
+        raise ValueError(f"the model in {folder}/model reads no images, and the run in {folder} does.")
+    for name, numbers in (("mean", known.mean), ("std", known.std)):
+        if len(numbers) not in (1, config.in_channels):
+            raise ValueError(
+                f"{folder / CONFIG}: to_predict.{name} has {len(numbers)} numbers; expected {config.in_channels}, one "
+                "for each channel."
+            )
+    mean, std = (torch.tensor(x)[:, None, None] for x in (known.mean, known.std))
     image = read_image(Path(path), size=config.image_size, channels=config.in_channels)
-    return trained.model(((image - mean) / std)[None]).softmax(-1)[0], known["classes"].__getitem__
+    return trained.model(((image - mean) / std)[None]).softmax(-1)[0], known.name
 
 
 def _of_text(trained: Trained, folder: Path, text: str) -> Chances:
     from lion.data.tokenizers import load_tokenizer
 
     known = trained.to_predict
-    if not known["classes"]:
+    if not known.classes:
         raise ValueError(f"the run in {folder} predicts numbers, not classes; use transformers' pipelines for those.")
-    if known.get("pairs"):
+    if known.pairs:
         raise ValueError(f"the run in {folder} is of pairs of texts; use transformers' pipelines for those.")
     if not text.strip():
         raise ValueError("a text is empty; expected some words.")
-    ids = load_tokenizer(folder / "model").encode([text], specials=True, max_length=known["max_length"])
-    return trained.model(torch.tensor(ids)).logits.softmax(-1)[0], known["classes"].__getitem__
+    ids = load_tokenizer(folder / "model").encode(
+        [check_text("a text", text)], specials=True, max_length=known.max_length or None
+    )
+    return trained.model(torch.tensor(ids)).logits.softmax(-1)[0], known.name
 
 
 def _of_gap(trained: Trained, folder: Path, text: str) -> Chances:
     from lion.data.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(folder / "model")
-    parts = text.split("[MASK]")
+    parts = check_text("the text", text).split("[MASK]")
     if len(parts) != 2 or tokenizer.mask_id is None:
         raise ValueError(f"the text has {len(parts) - 1} [MASK]; expected one: what it hides is to be found.")
     before, after = tokenizer.encode(parts)
@@ -135,13 +196,13 @@ def _of_gap(trained: Trained, folder: Path, text: str) -> Chances:
 
 def _of_dna(trained: Trained, folder: Path, sequence: str) -> Chances:
     known = trained.to_predict
-    if not known["classes"]:
+    if not known.classes:
         raise ValueError(f"the run in {folder} predicts numbers, not classes; expected one with classes.")
     bases = fasta.encode(sequence)
     if not len(bases):
         raise ValueError("a sequence is empty; expected some nucleotides.")
-    ids = [fasta.CLS, *bases][: known["max_length"] or None]
-    return trained.model(torch.tensor([ids])).softmax(-1)[0], known["classes"].__getitem__
+    ids = [fasta.CLS, *bases][: known.max_length or None]
+    return trained.model(torch.tensor([ids])).softmax(-1)[0], known.name
 
 
 def _of_hidden_base(trained: Trained, folder: Path, sequence: str) -> Chances:

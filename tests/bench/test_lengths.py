@@ -126,7 +126,7 @@ def test_batches_have_about_as_many_tokens():
     ("arguments", "message"),
     [
         (["--tokens", "20"], "tokens is 20; expected at least 512, for one text of the greatest length"),
-        (["--times", "0"], "times is [0]; expected multiples of the training length"),
+        (["--times", "0"], "--times is '0'; expected a whole number from 1 to"),
     ],
 )
 def test_what_is_refused(arguments, message, runs, capsys):

@@ -83,7 +83,7 @@ def test_what_takes_too_long_is_left_out():
     [
         (["--sizes", "huge"], "expected one of 'tiny', 'small'"),
         (["--models", "lion_x"], "expected one of 'softmax', 'lion_lit'"),
-        (["--rounds", "0"], "expected lengths and rounds of 1 or more"),
+        (["--rounds", "0"], "--rounds is '0'; expected a whole number from 1 to"),
         (["--no-training", "--no-inference"], "training or inference"),
     ],
 )

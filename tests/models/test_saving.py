@@ -217,10 +217,10 @@ REFUSED = {
     "an unknown field": ({"dimm": 3}, {}, "'dimm'; expected one of .* Did you mean 'dim'?"),
     "a value that cannot be": ({"dim": 25}, {}, "makes no model .* dim is 25 and heads is 3"),
     "a value of another type": ({"dim": "wide"}, {}, "config.json makes no model"),
-    "blocks without end": ({"depth": 10**9}, {}, "depth is 1000000000; expected 0 to [0-9]+"),
-    "no memory would be enough": ({"dim": 3 * 2**40}, {}, "dim is 3298534883328; expected 0 to [0-9]+"),
-    "a size that cannot be": ({"patch_size": -1}, {}, "patch_size is -1; expected 0 to"),
-    "a list for a word": ({"mixer": []}, {}, r"mixer is \[\]; expected str"),
+    "blocks without end": ({"depth": 10**9}, {}, "config.depth is 1000000000; expected a whole number from 0 to"),
+    "no memory would be enough": ({"dim": 3 * 2**40}, {}, "config.dim is 3298534883328; expected a whole number from 1 to"),
+    "a size that cannot be": ({"patch_size": -1}, {}, "config.patch_size is -1; expected a whole number from 1 to"),
+    "a list for a word": ({"mixer": []}, {}, r"config.mixer is \[\]; expected a text"),
     "a kind that is none": ({}, {"kind": {}}, "kind is {}; expected one of 'vision'"),
     "a kind of the future": (
         {},
@@ -264,7 +264,7 @@ def test_output_norms_of_before_are_named_in_hugging_faces_folders(tmp_path):
     path = tmp_path / "model.safetensors"
     weights = {name: x[:8].clone() if "output_norm" in name else x for name, x in load_file(path).items()}
     save_file(weights, path, {"format": "pt"})
-    with pytest.raises(ValueError, match=r"Of another shape: .*output_norm.weight .* become those of their authors"):
+    with pytest.raises(ValueError, match=r"Of another shape: .*output_norm.weight.* become those of their authors"):
         load_model(tmp_path)
 
 

@@ -10,6 +10,8 @@ from tests.torture import Campaign
 
 FULL = {  # attempts of each campaign
     "model_files": 2000,
+    "command_line": 2000,
+    "json_files": 2000,
 }
 
 

@@ -1,0 +1,99 @@
+"""What values the fields of configs and the options of commands may have, said once, in their types.
+
+    dim: Width = 192
+
+The reader of JSON, the command line and the constructors of configs all check it (lion.configs). The limits are far
+beyond what anybody trains, and there for what is no size at all: 0 heads, a width of 10 to the 20.
+"""
+
+import difflib
+import math
+from collections.abc import Collection
+from typing import Annotated, Any, NamedTuple
+
+
+class Between(NamedTuple):
+    """Numbers from `least` to `most`; `beyond`: without `least` itself, `below`: without `most` itself."""
+
+    least: float
+    most: float = math.inf  # itself not included: only finite numbers are numbers
+    beyond: bool = False
+    below: bool = False
+
+    def has(self, x: Any) -> bool:
+        above = x > self.least if self.beyond else x >= self.least
+        return above and (x < self.most if self.below else x <= self.most)
+
+    def words(self, kind: str) -> str:
+        least, most = _short(self.least), _short(self.most)
+        if math.isinf(self.most):
+            return f"{kind} above {least}" if self.beyond else f"{kind}, {least} or more"
+        low = f"above {least} and up" if self.beyond else f"from {least}"
+        return f"{kind} {low} {'to below' if self.below else 'to'} {most}"
+
+
+class OneOf(NamedTuple):
+    """The keys of a table, or some names."""
+
+    known: Collection[str]
+
+    def has(self, x: Any) -> bool:
+        return x in self.known
+
+    def words(self, kind: str) -> str:
+        return f"one of {', '.join(map(repr, self.known))}"
+
+    def hint(self, x: str) -> str:
+        near = difflib.get_close_matches(x, self.known, n=1)
+        return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _short(x: float) -> str:
+    return f"{x:,}" if isinstance(x, int) else f"{x:g}"
+
+
+# Sizes of models.
+Width = Annotated[int, Between(1, 1 << 16)]  # channels of a layer
+Heads = Annotated[int, Between(1, 1 << 16)]
+Depth = Annotated[int, Between(0, 1 << 10)]  # blocks
+Hidden = Annotated[int, Between(1, 1 << 20)]  # channels within an MLP
+Ratio = Annotated[float, Between(0, 1024)]  # of an MLP's width and the layer's
+Classes = Annotated[int, Between(0, 1 << 24)]
+Vocabulary = Annotated[int, Between(1, 1 << 24)]
+TokenId = Annotated[int, Between(0, (1 << 24) - 1)]
+Tokens = Annotated[int, Between(1, 1 << 30)]  # of a sequence
+TokensOrAll = Annotated[int, Between(0, 1 << 30)]  # 0: as many as there are
+Pixels = Annotated[int, Between(1, 1 << 14)]  # along one side of an image
+PixelsOrAll = Annotated[int, Between(0, 1 << 14)]
+Patch = Annotated[int, Between(1, 1 << 10)]
+Channels = Annotated[int, Between(1, 1 << 10)]  # of an image
+Kernel = Annotated[int, Between(0, 1 << 12)]  # width of a convolution; 0: none
+
+# Numbers.
+Share = Annotated[float, Between(0.0, 1.0)]
+ShareBelowOne = Annotated[float, Between(0.0, 1.0, below=True)]
+SomeShare = Annotated[float, Between(0.0, 1.0, beyond=True)]
+Positive = Annotated[float, Between(0.0, beyond=True)]
+Weight = Annotated[float, Between(0.0)]  # of a part of the loss, of a decay
+Epsilon = Annotated[float, Between(0.0, 1.0, beyond=True)]
+Temperature = Annotated[float, Between(1e-3, 1e6)]  # of a distribution
+Deviation = Annotated[float, Between(0.0, 1e3)]  # of weights that are drawn
+Seed = Annotated[int, Between(0, (1 << 64) - 1)]
+
+# Sizes of runs.
+Steps = Annotated[int, Between(0, 99_999_999)]  # a checkpoint's name has eight digits
+StepsAtLeastOne = Annotated[int, Between(1, 99_999_999)]
+Epochs = Annotated[float, Between(0.0, 1e6)]
+Batch = Annotated[int, Between(1, 1 << 20)]
+Parts = Annotated[int, Between(1, 1 << 20)]  # of a batch
+Workers = Annotated[int, Between(0, 1 << 10)]
+Examples = Annotated[int, Between(0, 10**12)]  # 0: all
+Nesting = Annotated[int, Between(0, 100)]  # of lists, and of their arguments; 0: as usual
+
+# Options of commands.
+Rounds = Annotated[int, Between(1, 10**6)]
+Count = Annotated[int, Between(1, 10**9)]
+CountOrAll = Annotated[int, Between(0, 10**9)]
+Beams = Annotated[int, Between(1, 1 << 10)]
+Threads = Annotated[int, Between(1, 1 << 10)]
+Heat = Weight  # a temperature; 0: none

@@ -1,0 +1,169 @@
+"""Work in processes of its own: forked from one that has imported everything, and limited in time and memory.
+
+    with Children(folder) as children:
+        done = children.run("tests.torture.children:command", ["train", "digits.lion_s"], seconds=30)
+
+A server (this module, run by Python) imports lion and what it imports once. For each piece of work it forks a child, in
+a session of its own, whose output goes to files; what becomes of it comes back as a line of JSON.
+"""
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NamedTuple
+
+MEMORY = 3 << 30  # bytes that a child may take beyond what it begins with
+CRASHED = 70  # exit code of a child that an exception has ended
+GRACE = 3.0  # seconds for a child's own children to end after it
+OFFLINE = {"PIP_NO_INDEX": "1", "npm_config_offline": "true", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+
+
+class Done(NamedTuple):
+    code: int  # exit code; below 0: the signal that ended it
+    stdout: str
+    stderr: str
+    hung: bool
+    left: int  # processes that outlived it
+
+    def check(self) -> None:
+        """As a command is to end: well, or with a line that says what is wrong, or with argparse's usage."""
+        if self.hung:
+            raise AssertionError("it did not end in time")
+        last = self.stderr.strip().splitlines()[-1:] or [""]
+        if "Traceback" in self.stderr or self.code not in (0, 1, 2):
+            raise AssertionError(f"it ended with {self.code}: {last[0]}")
+        if self.code == 1 and not last[0].startswith("lion "):
+            raise AssertionError(f"it ended with 1 and the words {last[0]!r}; expected them to begin with the command")
+        if self.left:
+            raise AssertionError(f"it left {self.left} processes behind")
+
+
+class Children:
+    """`folder` is where they work, and where data is kept."""
+
+    def __init__(self, folder: Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        root = str(Path(__file__).parents[2])
+        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, **OFFLINE, "PYTHONPATH": paths, "LION_DATA": str(folder / "data")}
+        self.server = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", __name__, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            cwd=folder,
+        )
+
+    def run(self, function: str, argument: Any, *, seconds: float) -> Done:
+        """`module:function` of an argument that JSON can be made of; what it returns is the exit code."""
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        self.server.stdin.write(json.dumps([function, argument, seconds]).encode() + b"\n")
+        self.server.stdin.flush()
+        return Done(*json.loads(self.server.stdout.readline()))
+
+    def __enter__(self) -> "Children":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.server.stdin is not None
+        self.server.stdin.close()
+        self.server.wait()
+        assert self.server.stdout is not None
+        self.server.stdout.close()
+
+
+def command(argv: list[str]) -> int:
+    """A call of `lion`."""
+    from lion.cli import main
+
+    return main(argv)
+
+
+def serve(folder: Path) -> None:
+    for name in ("accelerate", "lion.train.loop", "lion.recipes", "lion.train.generating", "sklearn.datasets"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in ("lion.integrations.hf", "lion.integrations.hf_causal", "matplotlib.pyplot", "lion.bench.demo"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    import torch
+
+    torch.set_num_threads(1)  # a child of a process with threads may wait for them for ever
+    for line in sys.stdin:
+        function, argument, seconds = json.loads(line)
+        sys.stdout.flush()
+        child = os.fork()
+        if not child:
+            _be_a_child(folder, function, argument)
+        print(json.dumps(_watched(child, folder, seconds)), flush=True)
+
+
+def _be_a_child(folder: Path, function: str, argument: Any) -> None:
+    os.setsid()
+    for number, name in ((0, os.devnull), (1, folder / "stdout"), (2, folder / "stderr")):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    module, name = function.split(":")
+    try:
+        code = getattr(importlib.import_module(module), name)(argument)
+    except SystemExit as end:  # argparse's
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = CRASHED
+    # As a process ends, but for the seconds that it takes to free all that was imported.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else CRASHED)
+
+
+def _watched(child: int, folder: Path, seconds: float) -> Done:
+    until, hung, status = time.monotonic() + seconds, False, 0
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        if time.monotonic() > until:
+            hung = True
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            break
+        time.sleep(0.002)
+    grace = time.monotonic() + (0 if hung else GRACE)
+    while (left := _group(child)) and time.monotonic() < grace:
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):
+        if left:
+            os.killpg(child, signal.SIGKILL)
+    said = [(folder / name).read_text(errors="replace")[-20_000:] for name in ("stdout", "stderr")]
+    return Done(os.waitstatus_to_exitcode(status), *said, hung, 0 if hung else left)
+
+
+def _group(leader: int) -> int:
+    """How many processes of a child's session are alive."""
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return 0
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+            found += group == str(leader) and state != "Z"
+    return found
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))
