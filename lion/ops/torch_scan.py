@@ -303,8 +303,9 @@ class Slab(NamedTuple):
 
 def _chunk_of(T: int, chunk_size: int | None) -> int:
     """Chunks that fill T: 197 tokens are 4 chunks of 50, not 3 of 64 and one of 5."""
-    if torch.compiler.is_exporting() or not T:
+    if torch.compiler.is_exporting():
         return chunk_size or CHUNK
+    T = max(T, 1)
     return min(chunk_size, T) if chunk_size else math.ceil(T / math.ceil(T / CHUNK))
 
 

@@ -103,9 +103,7 @@ def address(x: Tensor | None) -> int:
         return 0
     where = x.data_ptr()
     if not where and x.numel():
-        raise RuntimeError(
-            f"a tensor of shape {tuple(x.shape)} has no memory; expected one that is not freed."
-        )
+        raise RuntimeError(f"a tensor of shape {tuple(x.shape)} has no memory; expected one that is not freed.")
     return where
 
 
