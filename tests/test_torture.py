@@ -4,7 +4,9 @@ import importlib
 
 import pytest
 
-FEW: dict[str, int] = {}  # attempts of each campaign
+FEW: dict[str, int] = {  # attempts of each campaign
+    "raw_operators": 96,
+}
 
 
 @pytest.mark.parametrize("name", FEW)

@@ -76,7 +76,9 @@ def as_number(x: Any) -> Any:
     return x.item() if isinstance(x, np.number) else x
 
 
-def check_dense(name: str, x: Tensor) -> None:
+def check_dense(name: str, x: object) -> None:
+    if not isinstance(x, Tensor):  # torch lets None through to an operator, whatever its schema says
+        raise TypeError(f"{name} is a {type(x).__name__}; expected a tensor.")
     if x.is_nested:
         raise TypeError(
             f"{name} is a nested tensor; expected a dense one: {name}.to_padded_tensor(0.0) with a mask, or sequences "

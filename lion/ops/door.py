@@ -43,6 +43,7 @@ def check_first(name: str, x: Tensor, dimensions: int, letters: str, dtypes: Col
 
 def _check_costs(f: Tensor, b: Tensor, q: Tensor, dtype: torch.dtype, broadcast: Sequence[int], letters: str) -> None:
     """Those dimensions of the log decays may be 1, and so may the last."""
+    check_dense("f", f)
     if q.shape[-1] == 0:
         raise ValueError(f"q has shape {tuple(q.shape)}; expected at least one channel, D >= 1.")
     want = [n if i in broadcast and n == 1 else size for i, (n, size) in enumerate(zip(f.shape, q.shape, strict=False))]
@@ -61,7 +62,7 @@ def check_scan(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, direction:
     """q, k [B, T, H, D], v [B, T, H, V], costs f, b [B or 1, T or 1, H or 1, D or 1] (options.py)"""
     one_of("direction", direction, DIRECTIONS)
     check_chunk_size(chunk_size)
-    if _usual(q, k, f, b) and len(q.shape) == 4 and v.shape == q.shape and v.dtype is q.dtype and v.device == q.device:
+    if _usual(q, k, f, b) and len(q.shape) == 4 and _alike(v, q):
         return
     for name, x, letters in (("q", q, "[B, T, H, D]"), ("k", k, "[B, T, H, D]"), ("v", v, "[B, T, H, V]")):
         check_first(name, x, 4, letters, DTYPES)
@@ -77,8 +78,14 @@ def check_scan_gradients(dnum: Tensor, dden: Tensor, v: Tensor, f: Tensor, with_
     check_like("dden", dden, v, f.dtype, (*rows, int(with_den)), "[B, T, H, 1], or [B, T, H, 0] without with_den")
 
 
+def _alike(v: Tensor, q: Tensor) -> bool:
+    return v is not None and v.shape == q.shape and v.dtype is q.dtype and v.device == q.device
+
+
 def _usual(q: Tensor, k: Tensor, f: Tensor, b: Tensor) -> bool:
     """All of one dtype that is summed in, and a cost for each token: what most calls have."""
+    if q is None or k is None or f is None or b is None:
+        return False
     shape, dtype, cost, device = q.shape, q.dtype, f.shape, q.device
     return (
         dtype in ACCUMULATED
@@ -105,6 +112,7 @@ def check_scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str) -> 
     one_of("direction", direction, DIRECTIONS)
     if _usual(q, k, f, b) and len(q.shape) > 2:
         return
+    check_dense("q", q)
     check_first("q", q, max(q.dim(), 3), "[..., C, D]", ACCUMULATED)
     check_like("k", k, q, q.dtype, q.shape, "[..., C, D], the shape of q")
     _check_costs(f, b, q, q.dtype, range(q.dim() - 2), "[..., C, 1 or D]")
@@ -143,11 +151,13 @@ def check_carry(
 
 
 def _usual_carry(state, of_values, of_state, queries, keys, inside, keep) -> bool:
+    tensors = state, of_values, of_state, queries, keys, inside, state if keep is None else keep
+    if any(x is None for x in tensors):
+        return False
     shape, of_heads = keys.shape, state.shape
     if len(shape) != 4 or len(of_heads) != 3 or of_state.shape != shape or queries.shape != shape:
         return False
     n, heads, C, D = shape
-    tensors = state, of_values, of_state, queries, keys, inside, state if keep is None else keep
     dtype, device = state.dtype, state.device
     return (
         of_heads[0] == heads

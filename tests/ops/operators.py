@@ -503,13 +503,14 @@ TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 0.05, to
 
 
 def assert_as_reference(got: Sequence[Tensor], want: Sequence[Tensor | None], arguments: Arguments) -> None:
-    """In the precision of the least exact of the arguments."""
-    dtypes = [x.dtype for x in (*arguments.values(), *got) if isinstance(x, Tensor) and x.is_floating_point()]
-    tolerance = max(TOLERANCES[dtype] for dtype in dtypes)
+    """In the precision of the least exact of the arguments, and relative to the largest."""
+    floats = [x for x in arguments.values() if isinstance(x, Tensor) and x.is_floating_point()]
+    tolerance = max(TOLERANCES[x.dtype] for x in (*floats, *got))
+    largest = max([1.0, *(x.abs().max().item() for x in floats if x.numel())])
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
         if y is None or x.is_meta:
             continue
         assert x.shape == y.shape, f"result {i} has shape {tuple(x.shape)}; expected {tuple(y.shape)}."
         if y.numel():
-            error, size = (x.double() - y).abs().max().item(), max(y.abs().max().item(), 1.0)
+            error, size = (x.double() - y).abs().max().item(), max(y.abs().max().item(), largest)
             assert error <= tolerance * size, f"result {i} differs by {error:.2e} of {size:.2e}."

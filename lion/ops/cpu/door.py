@@ -23,6 +23,8 @@ INTEGERS = (torch.int64, torch.int32)
 
 def usual(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size) -> bool:
     """Whether a call is one that fits, at a glance. Its tensors are all in the CPU's memory: torch has seen to that."""
+    if q is None or k is None or v is None:
+        return False
     shape, dtype = q.shape, q.dtype
     if len(shape) != 4 or k.shape != shape or k.dtype is not dtype or v.dtype is not dtype or dtype not in DTYPES:
         return False
@@ -80,15 +82,28 @@ def den_shape(q: Tensor, log_gain: Tensor | None, norm: int) -> tuple[int, ...]:
     return (0,) if norm == NONE else (2, B, T, H) if norm == RAW and log_gain is not None else (B, T, H)
 
 
+def usual_gradients(dout, dden, out, den, q, v, log_gain, norm, wide) -> bool:
+    """As `usual`, of what the backward pass is given besides the arguments of the forward pass."""
+    if dout is None or out is None or den is None or dden is not None or norm == RAW:
+        return False
+    shape, sums = v.shape, accumulation_dtype(q)
+    dtype = sums if wide else q.dtype
+    return (
+        dout.shape == shape
+        and out.shape == shape
+        and dout.dtype is dtype
+        and out.dtype is dtype
+        and den.dtype is sums
+        and den.shape == den_shape(q, log_gain, norm)
+    )
+
+
 def check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide) -> None:
-    """What the backward pass is given besides the arguments of the forward pass."""
     dtype, sums = accumulation_dtype(q) if wide else q.dtype, accumulation_dtype(q)
-    if dout.shape != v.shape or out.shape != v.shape or dout.dtype is not dtype or out.dtype is not dtype:
-        check_like("dout", dout, q, dtype, v.shape, "[B, T, H, V]")
-        check_like("out", out, q, dtype, v.shape, "[B, T, H, V]")
+    check_like("dout", dout, q, dtype, v.shape, "[B, T, H, V]")
+    check_like("out", out, q, dtype, v.shape, "[B, T, H, V]")
     shape = den_shape(q, log_gain, norm)
-    if den.shape != shape or den.dtype is not sums:
-        check_like("den", den, q, sums, shape, "the shape of the forward pass's")
+    check_like("den", den, q, sums, shape, "the shape of the forward pass's")
     if norm != RAW and dden is not None:
         raise ValueError(f"dden is given with norm {norm}; expected None: den has a gradient with norm {RAW} alone.")
     if norm == RAW and dden is None:
@@ -110,7 +125,8 @@ def check_wanted(wanted: Sequence[bool], **given: Tensor | None) -> None:
 
 
 def check_features(map: int, maps: Mapping[str, int], q: Tensor, k: Tensor) -> None:
-    if map not in maps.values() or not (q.dim() == k.dim() == 4 and q.dtype in DTYPES and k.dtype in DTYPES):
+    given = q is not None and k is not None
+    if not (given and map in maps.values() and q.dim() == k.dim() == 4 and q.dtype in DTYPES and k.dtype in DTYPES):
         _check_number("map", map, maps)
         for name, x in (("q", q), ("k", k)):
             check_first(name, x, 4, "[B, T, H, D]", DTYPES)
@@ -118,13 +134,13 @@ def check_features(map: int, maps: Mapping[str, int], q: Tensor, k: Tensor) -> N
 
 
 def check_features_gradient(name: str, grad: Tensor, x: Tensor) -> None:
-    if grad.shape != x.shape or grad.dtype is not x.dtype or grad.device != x.device:
+    if grad is None or grad.shape != x.shape or grad.dtype is not x.dtype or grad.device != x.device:
         check_like(name, grad, x, x.dtype, x.shape, f"the shape of {name[1:]}")
 
 
 def check_projection(y: Tensor, heads: int, channels: int, map: int, maps: Mapping[str, int], norm: int) -> None:
     """The rest is for `check_scan`, of y's columns."""
-    if y.dim() != 3 or y.dtype not in DTYPES:
+    if y is None or y.dim() != 3 or y.dtype not in DTYPES:
         check_first("y", y, 3, "[B, T, columns]", DTYPES)
     if heads < 1 or channels < 1:
         name, got = ("heads", heads) if heads < 1 else ("channels", channels)

@@ -109,7 +109,7 @@ class _Features(torch.autograd.Function):
 
 def _with_autograd(q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
     door.check_tangents((q, k))
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k)):
         return _Features.apply(q, k, map)
     with torch._C._AutoDispatchBelowAutograd():
         return features_op(q, k, map)

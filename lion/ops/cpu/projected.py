@@ -122,7 +122,7 @@ def _backward(
     dq, dk, dv = _heads(dy, heads, channels)
     q_mapped, k_mapped = (q, k) if map == NO_MAP else mapped.unbind(2)
     others = log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
-    dlog_decay, _, dweight = scan.gradients(
+    *_, dlog_decay, _, dweight = scan.gradients(
         dout,
         None,
         out,

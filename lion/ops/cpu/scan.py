@@ -207,25 +207,25 @@ def _backward(
     chunk_size, wide, wanted,
 ):  # fmt: skip
     door.check_wanted(wanted, log_decay=log_decay, log_gain=log_gain, self_weight=self_weight)
-    make = q.new_empty if mask is None else q.new_zeros  # the kernel writes the rows of real tokens
-    into = [make(x.shape, dtype=x.dtype) for x in (q, k, v)]
     others = log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
-    return *into, *gradients(dout, dden, out, den, q, k, v, *others, wanted=wanted, into=into)
+    return gradients(dout, dden, out, den, q, k, v, *others, wanted=wanted)
 
 
 def gradients(
     dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
-    chunk_size, wide, *, wanted, into,
+    chunk_size, wide, *, wanted, into=None,
 ):  # fmt: skip
-    """Writes the gradients of q, k and v into tensors of any strides, and returns those of the next three."""
+    """Of q, k and v, in the tensors `into`, of any strides, if they are given; and those of the next three."""
     fields, keep = _fields(
         q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
     )
-    door.check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide)
+    if not door.usual_gradients(dout, dden, out, den, q, v, log_gain, norm, wide):
+        door.check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide)
     dout, out = _readable(dout), _readable(out)
     if dden is not None:
         dden = dden[0] if dden.dim() == 4 else dden
-    make = q.new_empty if mask is None else q.new_zeros
+    make = q.new_empty if mask is None else q.new_zeros  # the kernel writes the rows of real tokens
+    into = [make(x.shape) for x in (q, k, v)] if into is None else into
     B, T, H, D = q.shape
     decay_heads = H * len(torch.atleast_2d(orders)) if _per_order(log_decay, q) else H
     per_token = {
@@ -242,9 +242,10 @@ def gradients(
     loaded().run(fields, backward=True)
     del keep
     given = (log_decay, log_gain, self_weight)
-    return [
+    sums = (
         q.new_empty(0) if grad is None else _summed(grad, x).to(x.dtype) for grad, x in zip(dothers, given, strict=True)
-    ]
+    )
+    return *into, *sums
 
 
 def _summed(grad: Tensor, x: Tensor) -> Tensor:
