@@ -10,6 +10,7 @@ from tests.torture import Campaign
 
 FULL = {  # attempts of each campaign
     "raw_operators": 5000,
+    "sanitizers": 2000,
 }
 
 

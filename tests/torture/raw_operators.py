@@ -5,77 +5,33 @@ Python where the arguments are invalid, or returns what the reference says where
 (tests/ops/operators.py decides which).
 """
 
-import json
-import os
 import resource
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lion.ops.cpu import library
 from tests.ops.operators import OPERATORS, Arguments, assert_as_reference, call
-from tests.torture import Campaign
+from tests.torture import Campaign, children
 
 REFUSALS = (RuntimeError, ValueError, TypeError, NotImplementedError)  # torch's own are RuntimeErrors
-SECONDS = 60  # a single attempt's; most take a few milliseconds
-PER_PROCESS = 500
 MEMORY = 8 << 30  # what asks for more is to be refused, not to bring the machine down
 
 
 def run(count: int, seed: int) -> list[Campaign]:
-    campaigns = {name: Campaign(f"torch.ops.lion.{name}, nonsense") for name in OPERATORS}
-    done: dict[int, str] = {}  # why an attempt was lost, or nothing
-    while len(done) < count:
-        first = len(done)
-        done |= dict(_in_a_process(first, min(first + PER_PROCESS, count), seed))
-    for number, problem in sorted(done.items()):
-        name = _name(number)
-        with campaigns[name].attempt(f"python -m tests.torture.raw_operators {number} {number + 1} {seed}"):
-            if problem:
-                raise AssertionError(problem)
-    return [campaign for campaign in campaigns.values() if campaign.tried]
+    return children.campaigns(
+        "tests.torture.raw_operators", count, seed, lambda n: f"torch.ops.lion.{_name(n)}, nonsense"
+    )
 
 
-def _in_a_process(first: int, stop: int, seed: int) -> Iterator[tuple[int, str]]:
-    """The attempts up to `stop`, or to the one that ended the process."""
-    command = [sys.executable, "-m", "tests.torture.raw_operators", str(first), str(stop), str(seed)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        output, errors = child.communicate(timeout=SECONDS + (stop - first))
-        ended = f"the process ended with {child.returncode}: {errors.strip()[-500:]}"
-    except subprocess.TimeoutExpired:
-        child.kill()
-        output, _ = child.communicate()
-        ended = "it did not end"
-    started: int | None = first
-    for line in output.splitlines():
-        number, problem = json.loads(line)
-        yield number, problem
-        started = number + 1 if number + 1 < stop else None
-    if started is not None:
-        yield started, ended
+NAMES = [name for name in OPERATORS if not (name.startswith("cpu_") and isinstance(library.LIBRARY, str))]
 
 
 def _name(number: int) -> str:
-    return list(OPERATORS)[number % len(OPERATORS)]
-
-
-def _attempts(first: int, stop: int, seed: int) -> None:
-    torch.set_num_threads(2)
-    for number in range(first, stop):
-        random = Random(f"{seed} {number}")
-        torch.manual_seed(random.getrandbits(32))
-        name = _name(number)
-        problem = ""
-        try:
-            attempt(name, random)
-        except Exception as error:
-            problem = f"{name}: {type(error).__name__}: {error}"
-        print(json.dumps([number, problem]), flush=True)
+    return NAMES[number % len(NAMES)]
 
 
 def attempt(name: str, random: Random) -> None:
@@ -204,6 +160,5 @@ OF_TENSORS: list[Callable[[Tensor, Random], Any]] = [
 
 
 if __name__ == "__main__":
-    if "ASAN_OPTIONS" not in os.environ:  # which takes terabytes of addresses
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    _attempts(*map(int, sys.argv[1:]))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    children.attempts(lambda number, random: attempt(_name(number), random))
