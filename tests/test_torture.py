@@ -8,6 +8,7 @@ FEW: dict[str, int] = {  # attempts of each campaign
     "model_files": 4,
     "command_line": 10,
     "json_files": 1,
+    "raw_operators": 96,
 }
 
 

@@ -32,20 +32,39 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
     one_of("direction", direction, DIRECTIONS)
     if beta is not None:
         _check_beta(beta, q, log_decay, log_gain, norm)
+    _check_others(q, log_decay, log_gain, self_weight, mask, cu_seqlens, orders)
+    if cu_seqlens is not None and can_read(cu_seqlens):
+        _check_borders(cu_seqlens, q)
+    if orders is not None and can_read(orders):
+        _check_permutations(orders, cu_seqlens, q)
+    check_chunk_size(chunk_size)
+
+
+def check_fit(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders) -> None:
+    """The shapes, dtypes and devices alone."""
+    _check_qkv(q, k, v)
+    _check_others(q, log_decay, log_gain, self_weight, mask, cu_seqlens, orders)
+
+
+def _check_others(q: Tensor, log_decay, log_gain, self_weight, mask, cu_seqlens, orders) -> None:
+    """That what comes with q fits it."""
     if mask is not None:
         _tensor("mask", mask, q, "a bool", remedy="True marks a real token: mask.bool()")
-        _shape("mask", mask, q.shape[:2], "[B, T]")
+        check_shape("mask", mask, q.shape[:2], "[B, T]")
     if log_decay is not None:
         _check_per_token("log_decay", log_decay, q, orders)
     if log_gain is not None:
         _tensor("log_gain", log_gain, q, "a floating point", remedy="log_gain.float()")
-        _shape("log_gain", log_gain, q.shape[:3], "[B, T, H]")
+        check_shape("log_gain", log_gain, q.shape[:3], "[B, T, H]")
     if self_weight is not None and not isinstance(self_weight, int | float):
         _check_per_token("self_weight", self_weight, q)
     if cu_seqlens is not None:
         _check_cu_seqlens(cu_seqlens, q)
     if orders is not None:
-        _check_orders(orders, cu_seqlens, q)
+        _check_orders(orders, q)
+
+
+def check_chunk_size(chunk_size: int | None) -> None:
     if chunk_size is not None and (not isinstance(chunk_size, int) or not 1 <= chunk_size <= LONGEST_CHUNK):
         raise ValueError(
             f"chunk_size is {chunk_size!r}; expected a whole number of tokens from 1 to {LONGEST_CHUNK}, or None."
@@ -57,14 +76,16 @@ def as_number(x: Any) -> Any:
     return x.item() if isinstance(x, np.number) else x
 
 
-def check_dense(name: str, x: Tensor) -> None:
+def check_dense(name: str, x: object) -> None:
+    if not isinstance(x, Tensor):  # torch lets None through to an operator, whatever its schema says
+        raise TypeError(f"{name} is a {type(x).__name__}; expected a tensor.")
     if x.is_nested:
         raise TypeError(
             f"{name} is a nested tensor; expected a dense one: {name}.to_padded_tensor(0.0) with a mask, or sequences "
             "packed into one row with cu_seqlens."
         )
     if x.layout != torch.strided:
-        raise TypeError(f"{name} is a sparse tensor ({_name(x.layout)}); expected a dense one: {name}.to_dense().")
+        raise TypeError(f"{name} is a sparse tensor ({name_of(x.layout)}); expected a dense one: {name}.to_dense().")
 
 
 def check_values(log_decay: Tensor | None, log_gain: Tensor | None, beta: Tensor | None, mask: Tensor | None) -> None:
@@ -117,17 +138,17 @@ def _check_qkv(q, k, v):
             raise ValueError(f"{name} has shape {tuple(x.shape)}; expected 4 dimensions [B, T, H, {last}]{remedy}.")
         if x.dtype not in DTYPES:
             known = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
-            raise TypeError(f"{name} has dtype {_name(x.dtype)}; expected one of {known}: {name}.float().")
+            raise TypeError(f"{name} has dtype {name_of(x.dtype)}; expected one of {known}: {name}.float().")
     if q.shape[-1] == 0:
         raise ValueError(f"q has shape {tuple(q.shape)}; expected at least one channel, D >= 1.")
-    _shape("k", k, q.shape, "[B, T, H, D], the shape of q")
-    _shape("v", v, q.shape[:3] + v.shape[3:], "[B, T, H, V]")
+    check_shape("k", k, q.shape, "[B, T, H, D], the shape of q")
+    check_shape("v", v, q.shape[:3] + v.shape[3:], "[B, T, H, V]")
     for name, x in (("k", k), ("v", v)):
         if x.dtype != q.dtype:
             raise TypeError(
-                f"{name} has dtype {_name(x.dtype)}; expected {_name(q.dtype)}, the dtype of q: {name}.to(q.dtype)."
+                f"{name} has dtype {name_of(x.dtype)}; expected {name_of(q.dtype)}, the dtype of q: {name}.to(q.dtype)."
             )
-        _device(name, x, q)
+        check_device(name, x, q)
 
 
 def _check_per_token(name: str, x, q: Tensor, orders: object = None) -> None:
@@ -144,12 +165,12 @@ def _check_per_token(name: str, x, q: Tensor, orders: object = None) -> None:
             f"{name} has shape {tuple(x.shape)}; expected {want} = [B, T, H, D], or {want[:3]} = [B, T, H] "
             f"for one number per head: {name}.squeeze(-1)."
         )
-    _shape(name, x, want, PER_TOKEN[x.dim()])
+    check_shape(name, x, want, PER_TOKEN[x.dim()])
 
 
 def _check_beta(beta, q: Tensor, log_decay: Tensor | None, log_gain: Tensor | None, norm: str) -> None:
     _tensor("beta", beta, q, "a floating point", remedy="beta.float()")
-    _shape("beta", beta, q.shape[:3], "[B, T, H]")
+    check_shape("beta", beta, q.shape[:3], "[B, T, H]")
     if norm != "none":
         raise ValueError(f"norm is {norm!r}; expected 'none' with beta: what the delta rule takes back has no row sum.")
     if log_decay is not None and log_decay.dim() in (2, 4):
@@ -161,7 +182,6 @@ def _check_beta(beta, q: Tensor, log_decay: Tensor | None, log_gain: Tensor | No
 
 
 def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
-    T = q.shape[1]
     _tensor("cu_seqlens", cu_seqlens, q, "an int32 or int64", remedy="cu_seqlens.long()")
     if cu_seqlens.dim() != 1 or len(cu_seqlens) < 2:
         raise ValueError(
@@ -173,8 +193,10 @@ def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
             f"cu_seqlens packs sequences into one row, but q has batch size {q.shape[0]}; expected 1: "
             "lay the sequences end to end, [1, total tokens, H, D]."
         )
-    if not can_read(cu_seqlens):
-        return
+
+
+def _check_borders(cu_seqlens: Tensor, q: Tensor) -> None:
+    T = q.shape[1]
     borders = cu_seqlens.tolist()
     if borders[0] != 0 or borders[-1] != T:
         raise ValueError(
@@ -189,7 +211,7 @@ def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
             )
 
 
-def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
+def _check_orders(orders, q: Tensor) -> None:
     T = q.shape[1]
     _tensor("orders", orders, q, "an int32 or int64", remedy="orders.long()")
     if orders.dim() not in (1, 2) or orders.shape[-1] != T:
@@ -199,8 +221,10 @@ def _check_orders(orders, cu_seqlens: Tensor | None, q: Tensor) -> None:
         )
     if orders.dim() == 2 and orders.shape[0] == 0:
         raise ValueError("orders has no order in it; expected at least one: leave it out for the tokens as they come.")
-    if not can_read(orders):
-        return
+
+
+def _check_permutations(orders: Tensor, cu_seqlens: Tensor | None, q: Tensor) -> None:
+    T = q.shape[1]
     rows = np.atleast_2d(orders.cpu().numpy())  # for numbers as few as these, several times as quick as torch
     wrong = (np.sort(rows, -1) != np.arange(T)).any(-1)
     if wrong.any():
@@ -257,16 +281,16 @@ def _tensor(name: str, x: object, q: Tensor, kind: str, *, remedy: str) -> None:
         raise TypeError(f"{name} is a {type(x).__name__}; expected {kind} tensor.")
     check_dense(name, x)
     if not KINDS[kind](x.dtype):
-        raise TypeError(f"{name} has dtype {_name(x.dtype)}; expected {kind.split(' ', 1)[1]}: {remedy}.")
-    _device(name, x, q)
+        raise TypeError(f"{name} has dtype {name_of(x.dtype)}; expected {kind.split(' ', 1)[1]}: {remedy}.")
+    check_device(name, x, q)
 
 
-def _device(name: str, x: Tensor, q: Tensor) -> None:
+def check_device(name: str, x: Tensor, q: Tensor) -> None:
     if x.device != q.device:
         raise ValueError(f"{name} is on {x.device}; expected {q.device}, the device of q: {name}.to(q.device).")
 
 
-def _shape(name: str, x: Tensor, want: Iterable[int], letters: str) -> None:
+def check_shape(name: str, x: Tensor, want: Iterable[int], letters: str) -> None:
     got, want = tuple(x.shape), tuple(want)
     if got == want:
         return
@@ -276,5 +300,5 @@ def _shape(name: str, x: Tensor, want: Iterable[int], letters: str) -> None:
     raise ValueError(f"{name} has shape {got}; expected {want} = {letters}{remedy}.")
 
 
-def _name(dtype: torch.dtype | torch.layout) -> str:
+def name_of(dtype: torch.dtype | torch.layout) -> str:
     return str(dtype).removeprefix("torch.")

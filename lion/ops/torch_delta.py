@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lion.ops import door
 from lion.ops.blocks import into_blocks, out_of_blocks
 from lion.ops.options import Options
 from lion.ops.plain import differentiable_gradients, plain
@@ -195,6 +196,7 @@ def carry_op(
     keep: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """[chunks, heads, C, .] each, keep [chunks, heads] of the state -> the output of all chunks, and the last state."""
+    door.check_carry(state, of_values, of_state, queries, keys, inside, keep)
     states, written = _carry(state, of_values, of_state, keys, keep)
     out = inside @ written
     out += queries @ states[:-1]
@@ -227,6 +229,8 @@ def carry_backward_op(
     inside: Tensor,
     keep: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    door.check_carry(state, of_values, of_state, queries, keys, inside, keep)
+    door.check_carry_gradients(dout, dlast, state, of_values)
     states, written = _carry(state, of_values, of_state, keys, keep)
     n = len(keys)
     dwritten, dstates = inside.transpose(-1, -2) @ dout, torch.empty_like(states)  # of what leaves each chunk
@@ -251,11 +255,14 @@ def carry_backward_op(
 
 @carry_op.register_fake
 def _(state, of_values, *others):
+    door.check_carry(state, of_values, *others)
     return torch.empty_like(of_values), torch.empty_like(state)
 
 
 @carry_backward_op.register_fake
 def _(dout, dlast, *saved):
+    door.check_carry(*saved)
+    door.check_carry_gradients(dout, dlast, *saved[:2])
     return tuple(dout.new_empty(0) if x is None else torch.empty_like(x) for x in saved)
 
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from lion.ops import door
 from lion.ops.options import Options
 from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch_scores import arriving, decayed_scores, decayed_scores_grad, leaving, walks
@@ -19,6 +20,7 @@ def _scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, options: Options) -> Ten
 # An operator of its own, as the scan is: for its gradient, and so that torch.compile takes it as it is.
 @torch.library.custom_op("lion::decayed_scores", mutates_args=())
 def scores_op(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
+    door.check_scores(q, k, f, b, direction)
     return decayed_scores(q, k, f, b, direction, include_self).contiguous()
 
 
@@ -26,6 +28,8 @@ def scores_op(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, includ
 def scores_backward_op(
     q: Tensor, k: Tensor, f: Tensor, b: Tensor, grad: Tensor, direction: str, include_self: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    door.check_scores(q, k, f, b, direction)
+    door.check_scores_gradient(grad, q)
     with torch.autocast(q.device.type, enabled=False):  # some call backward() inside an autocast region
         dq, dk, df, db, _ = decayed_scores_grad(q, k, f, b, grad, direction, include_self)
     df, db = df.sum_to_size(f.shape), db.sum_to_size(b.shape)
@@ -34,11 +38,14 @@ def scores_backward_op(
 
 @scores_op.register_fake
 def _(q, k, f, b, direction, include_self):
+    door.check_scores(q, k, f, b, direction)
     return q.new_empty(*q.shape[:-1], k.shape[-2])
 
 
 @scores_backward_op.register_fake
 def _(q, k, f, b, grad, direction, include_self):
+    door.check_scores(q, k, f, b, direction)
+    door.check_scores_gradient(grad, q)
     return tuple(x.new_empty(x.shape) for x in (q, k, f, b))
 
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lion.ops import door
 from lion.ops.blocks import into_blocks, out_of_blocks
 from lion.ops.options import Options
 from lion.ops.plain import differentiable_gradients, plain
@@ -65,6 +66,7 @@ def scan_op(
     with_den: bool,
     chunk_size: int | None,
 ) -> tuple[Tensor, Tensor]:
+    door.check_scan(q, k, v, f, b, direction, chunk_size)
     return _forward(q, k, v, f, b, direction, include_self, with_den, chunk_size)
 
 
@@ -82,17 +84,22 @@ def scan_backward_op(
     with_den: bool,
     chunk_size: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    door.check_scan(q, k, v, f, b, direction, chunk_size)
+    door.check_scan_gradients(dnum, dden, v, f, with_den)
     with torch.autocast(q.device.type, enabled=False):  # some call backward() inside an autocast region
         return _backward(q, k, v, f, b, dnum, dden, Options(direction, include_self, with_den, chunk_size))
 
 
 @scan_op.register_fake
 def _(q, k, v, f, b, direction, include_self, with_den, chunk_size):
+    door.check_scan(q, k, v, f, b, direction, chunk_size)
     return q.new_empty(v.shape, dtype=f.dtype), q.new_empty((*v.shape[:-1], int(with_den)), dtype=f.dtype)
 
 
 @scan_backward_op.register_fake
 def _(q, k, v, f, b, dnum, dden, direction, include_self, with_den, chunk_size):
+    door.check_scan(q, k, v, f, b, direction, chunk_size)
+    door.check_scan_gradients(dnum, dden, v, f, with_den)
     return tuple(x.new_empty(x.shape) for x in (q, k, v, f, b))
 
 
@@ -296,9 +303,10 @@ class Slab(NamedTuple):
 
 def _chunk_of(T: int, chunk_size: int | None) -> int:
     """Chunks that fill T: 197 tokens are 4 chunks of 50, not 3 of 64 and one of 5."""
-    if chunk_size or torch.compiler.is_exporting() or not T:
+    if torch.compiler.is_exporting():
         return chunk_size or CHUNK
-    return math.ceil(T / math.ceil(T / CHUNK))
+    T = max(T, 1)
+    return min(chunk_size, T) if chunk_size else math.ceil(T / math.ceil(T / CHUNK))
 
 
 def _slab_of_all(q: Tensor, chunk_size: int | None) -> Slab:

@@ -12,6 +12,8 @@ FULL = {  # attempts of each campaign
     "model_files": 2000,
     "command_line": 2000,
     "json_files": 2000,
+    "raw_operators": 5000,
+    "sanitizers": 2000,
 }
 
 

@@ -35,14 +35,15 @@ inline Vec<float> polynomial(Vec<float> x, float first, Rest... rest) {
 }
 
 // e^x for |x| <= 87, to a unit in the last place: 2^n times a polynomial (Chebyshev's, of degree 6) of what is left.
+// Beyond that it is some number that nobody uses: the exponents are unsigned, so that they may wrap around.
 inline Vec<float> exp_bounded(Vec<float> x) {
   using V = Vec<float>;
-  typedef std::int32_t Ints __attribute__((vector_size(LION_VECTOR_BYTES)));
+  typedef std::uint32_t Bits __attribute__((vector_size(LION_VECTOR_BYTES)));
   constexpr float ROUNDS = 12582912.f;  // 1.5 * 2^23: what is added to it has no room for a fraction
   V shifted = x * 1.44269504f + ROUNDS, whole = shifted - ROUNDS;
   V rest = x - whole * 0.693359375f + whole * 2.12194440e-4f;
   V power = polynomial(rest, 1.394111896e-3f, 8.375134319e-3f, 4.166635126e-2f, 1.666641533e-1f, 0.5f, 1.f, 1.f);
-  return reinterpret_cast<V>(reinterpret_cast<Ints>(power) + (reinterpret_cast<Ints>(shifted) << 23));
+  return reinterpret_cast<V>(reinterpret_cast<Bits>(power) + (reinterpret_cast<Bits>(shifted) << 23));
 }
 
 // The same as `factor` for decays that differ from token to token, where nothing repeats that could drift: Taylor's

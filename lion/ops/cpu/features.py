@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lion.ops.cpu import door
 from lion.ops.cpu.library import DTYPES, LIBRARY, below_autograd, loaded, rows
 from lion.ops.plain import differentiable_gradients, plain
 
@@ -37,12 +38,12 @@ def available(x: Tensor) -> bool:
 
 
 def features(x: Tensor, map: int, out: Tensor | None = None) -> Tensor:
-    return _run(x, None, torch.empty(x.shape, dtype=x.dtype) if out is None else out, map)
+    return _run(x, None, x.new_empty(x.shape) if out is None else out, map)
 
 
 def features_backward(dy: Tensor, x: Tensor, map: int, out: Tensor | None = None) -> Tensor:
     """The gradient of x. `out` may be dy."""
-    return _run(x, dy, torch.empty(x.shape, dtype=x.dtype) if out is None else out, map)
+    return _run(x, dy, x.new_empty(x.shape) if out is None else out, map)
 
 
 def _run(x: Tensor, dy: Tensor | None, out: Tensor, map: int) -> Tensor:
@@ -54,21 +55,39 @@ def _run(x: Tensor, dy: Tensor | None, out: Tensor, map: int) -> Tensor:
     return out
 
 
+def _check(q: Tensor, k: Tensor, map: int) -> None:
+    door.check_features(map, MAPS, q, k)
+
+
+def _check_gradients(dq: Tensor, dk: Tensor, q: Tensor, k: Tensor, map: int) -> None:
+    _check(q, k, map)
+    door.check_features_gradient("dq", dq, q)
+    door.check_features_gradient("dk", dk, k)
+
+
+def _forward(q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
+    _check(q, k, map)
+    return features(q, map), features(k, map)
+
+
 def _backward(dq: Tensor, dk: Tensor, q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
+    _check_gradients(dq, dk, q, k, map)
     return features_backward(dq, q, map), features_backward(dk, k, map)
 
 
-library.impl("cpu_features", lambda q, k, map: (features(q, map), features(k, map)), "CPU")
+library.impl("cpu_features", _forward, "CPU")
 library.impl("cpu_features_backward", _backward, "CPU")
 
 
 @torch.library.register_fake("lion::cpu_features", lib=library)
 def _(q, k, map):
+    _check(q, k, map)
     return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k))
 
 
 @torch.library.register_fake("lion::cpu_features_backward", lib=library)
 def _(dq, dk, q, k, map):
+    _check_gradients(dq, dk, q, k, map)
     return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k))
 
 
@@ -89,7 +108,8 @@ class _Features(torch.autograd.Function):
 
 
 def _with_autograd(q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
+    door.check_tangents((q, k))
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k)):
         return _Features.apply(q, k, map)
     with torch._C._AutoDispatchBelowAutograd():
         return features_op(q, k, map)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <vector>
 
@@ -24,11 +25,13 @@ class Sequences {
   explicit Sequences(const Problem& p) {
     if (p.sequences && (p.cu_seqlens[0] != 0 || p.cu_seqlens[p.sequences] != p.T))
       throw std::out_of_range("cu_seqlens");  // what no sequence covers would not be written
+    for (Int s = 0; s < p.sequences; ++s)
+      if (p.cu_seqlens[s] > p.cu_seqlens[s + 1]) throw std::out_of_range("cu_seqlens");  // so all are from 0 to T
+    if ((p.mask.data || p.order) && p.T > std::numeric_limits<std::int32_t>::max()) throw std::length_error("tokens");
     Int count = p.sequences ? p.sequences : p.B;
     for (Int s = 0; s < count; ++s) {
       Sequence x = p.sequences ? Sequence{0, p.cu_seqlens[s], p.cu_seqlens[s + 1] - p.cu_seqlens[s], 0, {}}
                                : Sequence{s, 0, p.T, 0, {}};
-      if (x.start < 0 || x.length < 0 || x.start + x.length > p.T) throw std::out_of_range("cu_seqlens");
       x.tokens = x.length;
       if (p.mask.data || p.order) {
         for (Int o = 0; o < std::max<Int>(p.orders, 1); ++o) x.lists.push_back(list(p, x, o));

@@ -90,7 +90,8 @@ struct Team {
 
   static void work(void* self) {
     Team& team = *static_cast<Team*>(self);
-    for (std::int64_t i; (i = team.next.fetch_add(1)) < team.count;) {
+    // Relaxed: a task need not see what another has written. The end of the pool's work is where all is seen.
+    for (std::int64_t i; (i = team.next.fetch_add(1, std::memory_order_relaxed)) < team.count;) {
       try {
         if (!team.failure) team.task(team.context, i);
       } catch (const std::domain_error&) {  // nothing must leave the thread

@@ -97,14 +97,25 @@ def load() -> Library | str:
     return library
 
 
+def address(x: Tensor | None) -> int:
+    """Of its first element; 0 is not given."""
+    if x is None:
+        return 0
+    where = x.data_ptr()
+    if not where and x.numel():
+        raise RuntimeError(f"a tensor of shape {tuple(x.shape)} has no memory; expected one that is not freed.")
+    return where
+
+
 def rows(x: Tensor | None) -> tuple[int, int, int, int]:
     """Pointer and strides of [B, T, H, ...] or of [H, ...], which is the same for every token."""
     if x is None:
         return NOT_GIVEN
     stride = x.stride()
+    where = x.data_ptr() or address(x)
     if len(stride) < 3:
-        return x.data_ptr(), 0, 0, stride[0]
-    return x.data_ptr(), stride[0], stride[1], stride[2]
+        return where, 0, 0, stride[0]
+    return where, stride[0], stride[1], stride[2]
 
 
 LIBRARY = load()

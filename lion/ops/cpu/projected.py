@@ -11,9 +11,10 @@ from torch.utils.flop_counter import register_flop_formula
 from lion.ops import flops
 from lion.ops.call import Call
 from lion.ops.checks import check
-from lion.ops.cpu import scan
+from lion.ops.cpu import door, scan
 from lion.ops.cpu.features import MAPS, PLAIN, features, features_backward
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, LIBRARY, NORMS, below_autograd
+from lion.ops.door import check_like
 from lion.ops.plain import differentiable_gradients, plain
 
 NO_MAP = -1
@@ -87,6 +88,7 @@ def _queries_and_keys(y: Tensor, heads: int, channels: int) -> Tensor:
 
 
 def _forward(y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, *how):
+    door.check_projection(y, heads, channels, map, FEATURES, how[0])
     q, k, v = _heads(y, heads, channels)
     mapped = _features_like(y, heads, channels, map)
     if map != NO_MAP:
@@ -96,19 +98,31 @@ def _forward(y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channel
 
 
 def _features_like(y, heads, channels, map):
-    return y.new_empty(0 if map == NO_MAP else (*y.shape[:2], 2, heads, channels))
+    return y.new_empty(_features_shape(y, heads, channels, map))
+
+
+def _features_shape(y, heads, channels, map) -> tuple[int, ...]:
+    return (0,) if map == NO_MAP else (*y.shape[:2], 2, heads, channels)
+
+
+def _check_gradients(mapped, y, log_decay, self_weight, heads, channels, map, norm, wanted) -> None:
+    """What is this operator's own; the rest is the scan's."""
+    door.check_projection(y, heads, channels, map, FEATURES, norm)
+    check_like("features", mapped, y, y.dtype, _features_shape(y, heads, channels, map), "the forward pass's")
+    door.check_wanted(wanted, log_decay=log_decay, self_weight=self_weight)
 
 
 def _backward(
     dout, out, den, mapped, y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction,
     chunk_size, wide, wanted,
 ):  # fmt: skip
+    _check_gradients(mapped, y, log_decay, self_weight, heads, channels, map, norm, wanted)
     dy = y.new_empty(y.shape) if mask is None else y.new_zeros(y.shape)
     q, k, v = _heads(y, heads, channels)
     dq, dk, dv = _heads(dy, heads, channels)
     q_mapped, k_mapped = (q, k) if map == NO_MAP else mapped.unbind(2)
     others = log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
-    dlog_decay, _, dweight = scan.gradients(
+    *_, dlog_decay, _, dweight = scan.gradients(
         dout,
         None,
         out,
@@ -133,13 +147,21 @@ library.impl("cpu_projected_backward", _backward, "CPU")
 
 @torch.library.register_fake("lion::cpu_projected", lib=library)
 def _(y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction, chunk_size, wide):
-    q, _, v = _heads(y, heads, channels)
+    door.check_projection(y, heads, channels, map, FEATURES, norm)
+    q, k, v = _heads(y, heads, channels)
+    door.check_scan(q, k, v, log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size)
     return *scan.outputs(q, v, None, norm, wide, empty=q.new_empty), _features_like(y, heads, channels, map)
 
 
 @torch.library.register_fake("lion::cpu_projected_backward", lib=library)
-def _(dout, out, den, mapped, y, log_decay, self_weight, *others):
-    *_, wanted = others
+def _(
+    dout, out, den, mapped, y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction,
+    chunk_size, wide, wanted,
+):  # fmt: skip
+    _check_gradients(mapped, y, log_decay, self_weight, heads, channels, map, norm, wanted)
+    q, k, v = _heads(y, heads, channels)
+    door.check_scan(q, k, v, log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size)
+    door.check_gradients(dout, None, out, den, q, v, None, norm, wide)
     given = zip((log_decay, self_weight), wanted, strict=True)
     return y.new_empty(y.shape), *(x.new_empty(x.shape) if want else y.new_empty(0) for x, want in given)
 
@@ -176,6 +198,7 @@ def _plainly_computed(y, log_decay, self_weight, tokens, options) -> list[Tensor
 
 
 def _with_autograd(*arguments):
+    door.check_tangents(arguments[:3])
     if _to_differentiate(*arguments):
         return _Projected.apply(*arguments)
     with torch._C._AutoDispatchBelowAutograd():

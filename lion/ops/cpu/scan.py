@@ -11,6 +11,7 @@ from torch.utils.flop_counter import register_flop_formula
 from lion.ops import flops, torch_scan
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import check_values
+from lion.ops.cpu import door
 from lion.ops.cpu.library import (
     DIRECTIONS,
     DTYPES,
@@ -21,6 +22,7 @@ from lion.ops.cpu.library import (
     RAW,
     SUM,
     BadValues,
+    address,
     below_autograd,
     loaded,
     rows,
@@ -92,8 +94,10 @@ def _readable(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
 
 
-def _as(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return x if x is None or x.dtype == dtype else x.to(dtype)
+def _numbers(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, int]:
+    """Decays or weights as the kernel reads them, and of how many channels: 1 or D."""
+    x = x if x.dtype is dtype else x.to(dtype)
+    return (_readable(x), x.shape[-1]) if x.dim() in (2, 4) else (x, 1)
 
 
 def _diagonal(x: Tensor | None) -> bool:
@@ -107,35 +111,55 @@ def _per_order(log_decay: Tensor | None, q: Tensor) -> bool:
 
 def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide):
     """The first fields of `Problem`, and the tensors they point into, to be kept alive."""
-    B, T, H, D = q.shape
-    q, k, v = _readable(q), _readable(k), _readable(v)
-    log_decay, log_gain, self_weight = (_as(x, accumulation_dtype(q)) for x in (log_decay, log_gain, self_weight))
+    arguments = q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
+    if not door.usual(*arguments):
+        door.check_scan(*arguments)
+    sums, per_order = accumulation_dtype(q), orders is not None and _per_order(log_decay, q)
     decay_channels = weight_channels = 1
-    if log_decay is not None and _diagonal(log_decay):
-        log_decay, decay_channels = _readable(log_decay), D
-    if self_weight is not None and _diagonal(self_weight):
-        self_weight, weight_channels = _readable(self_weight), D
+    if log_decay is not None:
+        log_decay, decay_channels = _numbers(log_decay, sums)
+    if log_gain is not None:
+        log_gain, _ = _numbers(log_gain, sums)
+    if self_weight is not None:
+        self_weight, weight_channels = _numbers(self_weight, sums)
     if orders is not None:
         orders = torch.atleast_2d(orders).long().contiguous()
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.long().contiguous()
-    fields = [B, T, H, D, v.shape[3], DTYPES[q.dtype], norm, direction]
-    fields += [torch.get_num_threads(), wide, chunk_size]
-    fields += [0 if orders is None else len(orders), 0 if cu_seqlens is None else len(cu_seqlens) - 1]
-    for x in (q, k, v, log_decay, log_gain, self_weight):
-        fields += rows(x)
-    fields += [decay_channels, weight_channels, _per_order(log_decay, q)]
-    fields += NOT_GIVEN if mask is None else (mask.data_ptr(), *mask.stride(), 0)
-    fields += [0 if cu_seqlens is None else cu_seqlens.data_ptr(), 0 if orders is None else orders.data_ptr()]
+    q, k, v = _readable(q), _readable(k), _readable(v)
+    fields = [
+        *q.shape,
+        v.shape[3],
+        DTYPES[q.dtype],
+        norm,
+        direction,
+        torch.get_num_threads(),
+        wide,
+        chunk_size,
+        0 if orders is None else len(orders),
+        0 if cu_seqlens is None else len(cu_seqlens) - 1,
+        *rows(q),
+        *rows(k),
+        *rows(v),
+        *rows(log_decay),
+        *rows(log_gain),
+        *rows(self_weight),
+        decay_channels,
+        weight_channels,
+        per_order,
+        *(NOT_GIVEN if mask is None else (address(mask), *mask.stride(), 0)),
+        address(cu_seqlens),
+        address(orders),
+    ]
     return fields, (q, k, v, log_decay, log_gain, self_weight, orders, cu_seqlens)
 
 
 def outputs(q, v, log_gain, norm, wide, *, empty):
-    """out, and den: [0] if it does not exist; with gates and the norm RAW [2, ...], the second its log scale."""
-    B, T, H, _ = q.shape
-    dtype = accumulation_dtype(q)
-    size = (0,) if norm == NONE else (2, B, T, H) if norm == RAW and log_gain is not None else (B, T, H)
-    return empty((B, T, H, v.shape[-1]), dtype=dtype if wide else q.dtype), empty(size, dtype=dtype)
+    """out and den."""
+    sums, size = accumulation_dtype(q), door.den_shape(q, log_gain, norm)
+    if q.dtype is sums:
+        return empty(v.shape), empty(size)
+    return empty(v.shape, dtype=sums if wide else q.dtype), empty(size, dtype=sums)
 
 
 def _den_rows(den):
@@ -182,24 +206,26 @@ def _backward(
     dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
     chunk_size, wide, wanted,
 ):  # fmt: skip
-    make = q.new_empty if mask is None else q.new_zeros  # the kernel writes the rows of real tokens
-    into = [make(x.shape, dtype=x.dtype) for x in (q, k, v)]
+    door.check_wanted(wanted, log_decay=log_decay, log_gain=log_gain, self_weight=self_weight)
     others = log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
-    return *into, *gradients(dout, dden, out, den, q, k, v, *others, wanted=wanted, into=into)
+    return gradients(dout, dden, out, den, q, k, v, *others, wanted=wanted)
 
 
 def gradients(
     dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
-    chunk_size, wide, *, wanted, into,
+    chunk_size, wide, *, wanted, into=None,
 ):  # fmt: skip
-    """Writes the gradients of q, k and v into tensors of any strides, and returns those of the next three."""
+    """Of q, k and v, in the tensors `into`, of any strides, if they are given; and those of the next three."""
     fields, keep = _fields(
         q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
     )
-    dout = _readable(dout)
+    if not door.usual_gradients(dout, dden, out, den, q, v, log_gain, norm, wide):
+        door.check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide)
+    dout, out = _readable(dout), _readable(out)
     if dden is not None:
-        dden = (dden[0] if dden.dim() == 4 else dden).to(accumulation_dtype(q))
-    make = q.new_empty if mask is None else q.new_zeros
+        dden = dden[0] if dden.dim() == 4 else dden
+    make = q.new_empty if mask is None else q.new_zeros  # the kernel writes the rows of real tokens
+    into = [make(x.shape) for x in (q, k, v)] if into is None else into
     B, T, H, D = q.shape
     decay_heads = H * len(torch.atleast_2d(orders)) if _per_order(log_decay, q) else H
     per_token = {
@@ -216,9 +242,10 @@ def gradients(
     loaded().run(fields, backward=True)
     del keep
     given = (log_decay, log_gain, self_weight)
-    return [
+    sums = (
         q.new_empty(0) if grad is None else _summed(grad, x).to(x.dtype) for grad, x in zip(dothers, given, strict=True)
-    ]
+    )
+    return *into, *sums
 
 
 def _summed(grad: Tensor, x: Tensor) -> Tensor:
@@ -231,6 +258,7 @@ library.impl("cpu_scan_backward", _backward, "CPU")
 
 @torch.library.register_fake("lion::cpu_scan", lib=library)
 def _(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide):
+    door.check_scan(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size)
     return outputs(q, v, log_gain, norm, wide, empty=q.new_empty)
 
 
@@ -239,6 +267,9 @@ def _(
     dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
     chunk_size, wide, wanted,
 ):  # fmt: skip
+    door.check_scan(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size)
+    door.check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide)
+    door.check_wanted(wanted, log_decay=log_decay, log_gain=log_gain, self_weight=self_weight)
     others = (
         x.new_empty(x.shape) if want else q.new_empty(0)
         for x, want in zip((log_decay, log_gain, self_weight), wanted, strict=True)
@@ -254,6 +285,8 @@ class _Scan(torch.autograd.Function):
         ctx.save_for_backward(*arguments[:9], out, den)
         ctx.options = arguments[9:]
         ctx.set_materialize_grads(False)
+        if ctx.options[0] != RAW:
+            ctx.mark_non_differentiable(den)
         return out, den
 
     @staticmethod
@@ -290,6 +323,7 @@ def plainly_computed(
 
 
 def _with_autograd(*arguments):
+    door.check_tangents(arguments[:6])
     if _to_differentiate(arguments):
         return _Scan.apply(*arguments)
     with torch._C._AutoDispatchBelowAutograd():

@@ -1,20 +1,22 @@
 """Building the kernels: for other instruction sets, under the sanitizers, and where it fails."""
 
 import logging
+import math
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 import lion
 from lion.ops.cpu import build, library
-from tests import THOROUGH
+from tests import SEED, THOROUGH
+from tests.ops.cpu import sanitizers as _sanitizers
 from tests.ops.problems import forget_choices
 from tests.test_cli import main
+from tests.torture.sanitizers import threads
 
 try:
     build.find_compiler()
@@ -45,12 +47,33 @@ for (T, D, V, chunk), decay, gain in itertools.product(sizes, ("none", "per toke
         for dtype in (torch.float32, torch.bfloat16):
             single = {n: x.detach().to(dtype) if n in "qkv" else x for n, x in kwargs.items()}
             output_and_gradients(lion.attention, single, **options)
-print("fine")
+"""
+
+ERRORS = """
+import pytest
+from lion.ops.cpu.library import DIRECTIONS
+def refused(said, *, T=50, D=8, V=8, decay=(), **wrong):
+    q, v = torch.rand(1, T, 3, D), torch.rand(1, T, 3, V)
+    log_decay = -torch.rand(decay) if decay else None
+    if "at" in wrong:
+        log_decay.view(-1)[wrong.pop("at")] = 1
+    others = [wrong.get(name) for name in ("log_gain", "self_weight", "mask", "cu_seqlens", "orders")]
+    for threads, direction in itertools.product((1, 3), DIRECTIONS.values()):
+        torch.set_num_threads(threads)
+        with pytest.raises(ValueError, match=said):
+            torch.ops.lion.cpu_scan(q, q, v, log_decay, *others, 1, direction, 0, False)
+for decay, V in (((3,), 8), ((1, 50, 3), 8), ((3, 8), 16), ((1, 50, 3, 8), 16), ((1, 50, 3, 8), 1)):
+    refused("log_decay is 1 at", decay=decay, V=V, at=-1)
+for decay in ((), (1, 50, 3)):
+    refused("log_gain is inf at", decay=decay, log_gain=torch.full((1, 50, 3), torch.inf))
+    for far in (-1, 50, 2**63 - 1, -2**63):
+        refused("orders are no permutations", decay=decay, orders=torch.full((1, 50), far))
+        refused("cu_seqlens do not run", decay=decay, cu_seqlens=torch.tensor([0, far, 9, 50]))
 """
 
 
 def run_odd_shapes(**environment: str) -> str:
-    command = [sys.executable, "-c", ODD_SHAPES]
+    command = [sys.executable, "-c", ODD_SHAPES + ERRORS + 'print("fine")']
     run = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
     assert run.stdout.endswith("fine\n")
@@ -61,19 +84,77 @@ def test_the_baseline_runs_everywhere():
     assert run_odd_shapes(LION_CPU_ISA="baseline") == "baseline"
 
 
-@pytest.mark.skipif(not THOROUGH, reason="it compiles for half a minute: make torture")
-@pytest.mark.skipif(sys.platform != "linux", reason="preloads a sanitizer")
-def test_odd_shapes_under_the_sanitizers(tmp_path):
-    """With vectors as wide as AVX-512's, so that its code runs here too, whatever the processor."""
-    target = tmp_path / build.NAME
-    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1"]
-    build.build(target, extra_flags=flags, instruction_sets={"baseline": build.InstructionSet(64)})
-    compiler = build.find_compiler()
-    found = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    if not Path(found).is_absolute():
-        pytest.skip(f"{compiler} has no address sanitizer to preload")
-    options = "detect_leaks=0:verify_asan_link_order=0"  # Python does not free all it has
-    run_odd_shapes(LION_CPU_LIBRARY=str(target), LD_PRELOAD=os.path.realpath(found), ASAN_OPTIONS=options)
+slow = pytest.mark.skipif(not THOROUGH, reason="it compiles for half a minute: make torture")
+
+
+@pytest.fixture
+def sanitizers():
+    """Skips where there are none."""
+    try:
+        _sanitizers.preloaded()
+    except _sanitizers.Missing as missing:
+        pytest.skip(str(missing))
+    return _sanitizers
+
+
+@slow
+def test_odd_shapes_and_errors_under_the_sanitizers(tmp_path, sanitizers):
+    run_odd_shapes(**sanitizers.checks_addresses(tmp_path))
+
+
+@slow
+def test_threads_under_the_sanitizer(tmp_path, sanitizers):
+    for campaign in threads(sanitizers.checks_threads(tmp_path), 20, SEED):
+        assert not campaign.lost, "\n".join(campaign.lost)
+
+
+THROWS = """
+#include <stdexcept>
+extern "C" int caught() {
+  try {
+    throw std::domain_error("values");
+  } catch (const std::exception&) {
+    return 7;
+  }
+}
+"""
+
+
+def test_exceptions_are_caught_under_the_sanitizer(tmp_path, sanitizers):
+    """As the kernels throw them; by a library that compiles in a second."""
+    (tmp_path / "throws.cpp").write_text(THROWS)
+    library = str(tmp_path / "libthrows.so")
+    build.run(
+        [build.find_compiler(), "-shared", "-fPIC", "-fsanitize=address", str(tmp_path / "throws.cpp"), "-o", library]
+    )
+    command = [sys.executable, "-c", f"import ctypes; print(ctypes.CDLL({library!r}).caught())"]
+    run = subprocess.run(command, env=os.environ | sanitizers.preloaded(), capture_output=True, text=True)
+    assert run.stdout == "7\n", run.stderr[-3000:]
+
+
+EXPONENTS = """
+#include <cstdio>
+#include "{header}"
+int main() {{
+  using namespace lion;
+  for (float log : {{0.f, -86.f, -88.f, -1e30f, -INFINITY, 88.f, 145.f, 1e30f, INFINITY}}) {{
+    Vec<float> grow, same;
+    exp_parts(splat(log), grow, same);
+    std::printf("%g\\n", double(same[0]));
+  }}
+}}
+"""
+
+
+def test_exponents_of_any_size_are_defined(tmp_path, sanitizers):
+    """Where gates differ by e^145 a walk that is not gone has such costs; nobody uses what they become."""
+    source, program = tmp_path / "exponents.cpp", str(tmp_path / "exponents")
+    source.write_text(EXPONENTS.format(header=build.HERE / "decay.h"))
+    flags = ["-std=c++2a", "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
+    build.run([build.find_compiler(), *flags, str(source), "-o", program])
+    run = subprocess.run([program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == ["1", f"{math.exp(-86):g}", "0", "0", "0", "1", "1", "1", "1"]
 
 
 def test_without_a_compiler_the_reason_is_kept(tmp_path, monkeypatch):
