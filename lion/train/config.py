@@ -5,6 +5,7 @@ from typing import Any
 
 from lion import configs
 from lion.ops.checks import one_of
+from lion.train.distill import read_from_file
 from lion.train.task import Task, task_kind, task_of_kind
 
 SCHEDULES = ("cosine", "linear", "constant")
@@ -69,8 +70,9 @@ class Run:
         return plain
 
     @staticmethod
-    def from_json(plain: dict[str, Any]) -> "Run":
-        task = dict(plain["task"])
+    def from_json(plain: dict[str, Any], source: str = "a file") -> "Run":
+        """What `to_json` made. `source` is the file that it is from, for errors."""
+        task = read_from_file(plain["task"], source)
         kind = task_of_kind(task.pop("kind"))
         optim = configs.from_json(Optim, plain.get("optim", {}), "optim")
         rest = {name: x for name, x in plain.items() if name not in ("task", "optim")}

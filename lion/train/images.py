@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lion.data.augment import Augment, Mixup
 from lion.models.vision import VisionConfig, VisionModel
-from lion.train.distill import Distill, distillation_loss, load_teacher
+from lion.train.distill import Distill, check_teacher, distillation_loss, load_teacher
 from lion.train.task import Batch, Examples, Task, classified
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class ImageTask(Task):
     unit: ClassVar[str] = "image"
 
     def resolved(self) -> "ImageTask":
+        check_teacher(self.distill.teacher if self.distill.kind != "none" else "")
         images = self._load("test")
         size = images.size or (self.image_size or 224, self.image_size or 224)
         model = replace(self.model, num_classes=len(images.classes), in_channels=images.channels, image_size=size)

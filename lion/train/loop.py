@@ -317,7 +317,7 @@ def saved_run(folder: Path, recipe: str | None = None) -> Run | None:
     content = files.read_json(path)
     if recipe is not None and content["recipe"] != recipe:
         raise ValueError(f"the run in {folder} is of the recipe {content['recipe']!r}; expected {recipe!r}.")
-    return Run.from_json(content["run"])
+    return Run.from_json(content["run"], str(path))
 
 
 def _loader(examples: Examples, keys: Any, workers: int) -> DataLoader:

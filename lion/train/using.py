@@ -38,7 +38,7 @@ def load_run(folder: Path) -> Trained:
     except (DamagedFile, FileNotFoundError) as problem:
         remedy = f"To write it once more, from the last checkpoint: lion train --resume --out {folder}"
         raise DamagedFile(f"{problem} {remedy}") from None
-    run = Run.from_json(content["run"])
+    run = Run.from_json(content["run"], str(folder / CONFIG))
     if hasattr(run.task, "text_tokenizer"):
         config: Any = model.config
         tokenizer_of_model(folder / "model", config.vocab_size)  # or words would be other words
