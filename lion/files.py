@@ -25,7 +25,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
-    except json.JSONDecodeError as problem:
+    except (ValueError, RecursionError) as problem:  # of bytes that are no text, too
         raise DamagedFile(f"{path} is damaged: it is no JSON ({problem}).") from None
 
 

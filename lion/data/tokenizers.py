@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lion.data import FETCHED, lion_data_folder, reading
+from lion.data import FETCHED, lion_data_folder, reading, sizes
+from lion.data.sizes import at_most
 from lion.data.tables import text_lines
 from lion.files import read_json, replace, write_json
 from lion.optional import need
@@ -26,6 +27,7 @@ ROLES = {  # what special tokens are called, the usual names first
     "eos": (END, "<eos>", "</s>", "[SEP]"),
 }
 REMEDY = f"expected a {TOKENIZER} as the tokenizers package writes it"
+LONGEST_RUN = 512  # characters that are one word, for byte-level BPE
 LONGEST_WORD = 100  # BERT's WordPiece takes longer ones for unknown
 REPEATS = 1000
 PADDED = 128  # a model may have that many tokens more than its tokenizer, for even sizes
@@ -203,6 +205,9 @@ def train_wordpiece(
 ) -> TextTokenizer:
     """A tokenizer as BERT's; the same for the same documents. It may have fewer tokens than `vocab_size`, of a small
     text. `alphabet`: how many characters to tell apart, the most frequent ones: more for Chinese."""
+    _check_size(vocab_size, len(BERT) + 1, "the special tokens and a character")
+    if not 1 <= alphabet <= sizes.VOCABULARY:
+        raise ValueError(f"alphabet is {alphabet:,}; expected 1 to {sizes.VOCABULARY:,} characters.")
     package = need("tokenizers", "tokenizers", "text")
     normal, cut = package.normalizers.BertNormalizer(lowercase=lowercase), package.pre_tokenizers.BertPreTokenizer()
     # Both look at nothing beyond white space, so that it is enough to do each distinct piece between it once.
@@ -272,11 +277,25 @@ def train_byte_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
         initial_alphabet=sorted(byte_level.alphabet()),
         show_progress=False,
     )
-    made.train_from_iterator(_checked(documents), trainer)
+    made.train_from_iterator(_cut(_checked(documents)), trainer)
     return FastTokenizer(made.to_str())
 
 
+def _cut(documents: Iterable[str]) -> Iterator[str]:
+    """Documents, in several pieces where one has a run of letters or of white space that is no word: the time of
+    training would grow with the square of its length."""
+    for document in documents:
+        begin = 0
+        if len(document) > LONGEST_RUN:
+            for run in re.finditer(r"\S+|\s+", document):
+                for end in range(run.start() + LONGEST_RUN, run.end(), LONGEST_RUN):
+                    yield document[begin:end]
+                    begin = end
+        yield document[begin:]
+
+
 def _check_size(vocab_size: int, least: int, what: str) -> None:
+    at_most("vocab_size", vocab_size, sizes.VOCABULARY)
     if vocab_size < least:
         raise ValueError(f"vocab_size is {vocab_size}; expected at least {least}, for {what}.")
 
@@ -348,7 +367,10 @@ def _load_vocabulary(path: Path, lowercase: bool | None) -> TextTokenizer:
     if "[UNK]" not in vocabulary:
         raise ValueError(f"{path} has no [UNK]; expected a vocabulary of BERT's kind, with a token on every line.")
     if lowercase is None and (path.parent / CONFIG).is_file():
-        lowercase = read_json(path.parent / CONFIG).get("do_lower_case")
+        about = read_json(path.parent / CONFIG)
+        lowercase = about.get("do_lower_case") if isinstance(about, dict) else None
+        if not isinstance(lowercase, bool | None):
+            raise ValueError(f"{path.parent / CONFIG} has a do_lower_case that is {lowercase!r:.40}; expected a bool.")
     if lowercase is None:
         lowercase = all(token == token.lower() for token in vocabulary if not token.startswith("["))
     return _wordpiece(vocabulary, lowercase)
