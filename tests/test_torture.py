@@ -4,7 +4,9 @@ import importlib
 
 import pytest
 
-FEW: dict[str, int] = {}  # attempts of each campaign
+FEW: dict[str, int] = {  # attempts of each campaign
+    "data_files": 4,  # of each format
+}
 
 
 @pytest.mark.parametrize("name", FEW)

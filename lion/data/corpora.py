@@ -135,26 +135,32 @@ def _read_files(paths: Sequence[Path], column: str, per: str) -> Iterator[str]:
 
 
 def _read_whole(path: Path) -> Iterator[str]:
-    held = ""
+    parts: list[str] = []  # joined when they are enough for a document
+    size = 0
     for text in text_blocks(path):
-        held += text
+        parts.append(text)
+        size += len(text)
+        if size <= PART:
+            continue
+        held = "".join(parts)
         while len(held) > PART:
             # where a paragraph ends, or else a line, or else a word
             cuts = (held.rfind(mark, PART // 2, PART) + len(mark) for mark in ("\n\n", "\n", " "))
             cut = next((cut for cut in cuts if cut > PART // 2), PART)
             yield held[:cut]
             held = held[cut:]
-    yield held
+        parts, size = [held], len(held)
+    yield "".join(parts)
 
 
 def _read_paragraphs(path: Path) -> Iterator[str]:
     lines: list[str] = []
     for line in text_lines(path):
-        if not line.strip() and lines:
+        if not line.isspace():
+            lines.append(line)
+        elif lines:
             yield "".join(lines).rstrip("\n")
             lines = []
-        elif line.strip():
-            lines.append(line)
     yield "".join(lines).rstrip("\n")
 
 

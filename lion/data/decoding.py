@@ -9,6 +9,7 @@ from lion.optional import need
 
 # Not all that pillow opens: it starts another program, Ghostscript, for some.
 FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "DIB", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "TGA")
+LONGEST = 1 << 16  # pixels of a side: JPEG has no more
 
 
 def decode(name: str, source: Any, mode: str = "RGB", remedy: str = "remove it or replace it") -> Any:
@@ -17,6 +18,8 @@ def decode(name: str, source: Any, mode: str = "RGB", remedy: str = "remove it o
     pillow.init()  # all of its formats, once
     known = [name for name in FORMATS if name in pillow.OPEN]
     with reading(name, remedy), pillow.open(source, formats=known) as image:
+        if max(image.size) > LONGEST:
+            raise ValueError(f"it is {image.width:,} x {image.height:,} pixels; expected at most {LONGEST:,} a side")
         white = _white_of(image)
         if white is None:
             return image.convert(mode)

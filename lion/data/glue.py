@@ -135,9 +135,9 @@ def _label(at: str, label: Any, classes: tuple[str, ...] | None) -> float:
         except (TypeError, ValueError):
             score = -1.0
         if not 0 <= score <= 5:
-            raise ValueError(f"{at} has the label {brief(label)!r}; expected a score from 0 to 5.")
+            raise ValueError(f"{at} has the label {brief(repr(label))}; expected a score from 0 to 5.")
         return score
     known = {name: i for i, name in enumerate(classes)} | {str(i): i for i in range(len(classes))}
     if str(label) not in known:
-        raise ValueError(f"{at} has the label {brief(label)!r}; expected one of {', '.join(map(repr, known))}.")
+        raise ValueError(f"{at} has the label {brief(repr(label))}; expected one of {', '.join(map(repr, known))}.")
     return known[str(label)]

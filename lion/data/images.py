@@ -27,6 +27,7 @@ from lion.optional import need
 
 SPLITS = ("train", "test")
 ZARR_CODECS, ZARR_IMAGES = ("bytes", "blosc", "zstd", "gzip", "crc32c"), 1 << 20
+ELONGATED = 50  # times the length of a picture of the wanted shape
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 CIFAR100 = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
@@ -145,6 +146,11 @@ def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) ->
 
 def _middle(image: Any, height: int, width: int, crop_share: float = 1.0) -> np.ndarray:
     """Resized until this share of it is filled, and of that the middle [H, W, ...]."""
+    # Of a strip, no more than this is resized: all of it might be many times as large as the file.
+    wide, high = (round(ELONGATED * x) for x in (image.height * width / height, image.width * height / width))
+    if image.width > wide or image.height > high:
+        left, top = max(image.width - wide, 0) // 2, max(image.height - high, 0) // 2
+        image = image.crop((left, top, image.width - left, image.height - top))
     scale = max(height / image.height, width / image.width) / crop_share
     if scale != 1:
         image = image.resize((round(image.width * scale), round(image.height * scale)), resample=3)  # bicubic

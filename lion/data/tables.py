@@ -372,9 +372,13 @@ def _reviews(path: Path, changed: int) -> tuple[list[str], np.ndarray]:
             raise ValueError(f"{place(path, number)} has no {listed(sorted(missing))}; expected {REVIEWS} as fetched.")
         if fields["source"] != "imdb":
             continue
+        if fields["label"] not in ("0", "1"):
+            raise ValueError(f"{place(path, number)} has the label {listed([fields['label']])}; expected '0' or '1'.")
         text = fields["text"].replace("<br />", "\n")
         words = " ".join(re.findall(r"\w+", text.lower()))
         if words not in texts:
             texts[words] = text
             labels.append(int(fields["label"]))
+    if not texts:
+        raise ValueError(f"{path} has no reviews of imdb; expected {REVIEWS} as fetched.")
     return list(texts.values()), np.array(labels, np.int64)

@@ -1,6 +1,7 @@
 """Tokenizers: trained on documents, read from files, or simply bytes."""
 
 import collections
+import contextlib
 import hashlib
 import itertools
 import json
@@ -11,7 +12,7 @@ from typing import Any
 
 from lion.data import FETCHED, lion_data_folder, reading, sizes
 from lion.data.sizes import at_most
-from lion.data.tables import text_lines
+from lion.data.tables import brief, text_lines
 from lion.files import read_json, replace, write_json
 from lion.optional import need
 
@@ -142,26 +143,43 @@ class ByteTokenizer(TextTokenizer):
 
 
 class FastTokenizer(TextTokenizer):
-    """One of the `tokenizers` package, by the content of its tokenizer.json."""
+    """One of the `tokenizers` package, by the content of its tokenizer.json. `name` is for errors: its file."""
 
-    def __init__(self, content: str):
+    def __init__(self, content: str, name: str = "the tokenizer"):
         package = need("tokenizers", "tokenizers", "text")
-        self._tokenizer = package.Tokenizer.from_str(content)
-        self._tokenizer.no_padding()  # a file may ask for both
-        self._tokenizer.no_truncation()
-        self._tokenizer.encode_special_tokens = True  # what looks like one in a text is text
-        specials = {x.content: i for i, x in self._tokenizer.get_added_tokens_decoder().items() if x.special}
-        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        super().__init__(self._tokenizer.to_str(), max(vocabulary.values(), default=-1) + 1, specials)
+        self.name = name
+        with self._reading():
+            self._tokenizer = package.Tokenizer.from_str(content)
+            self._tokenizer.no_padding()  # a file may ask for both
+            self._tokenizer.no_truncation()
+            self._tokenizer.encode_special_tokens = True  # what looks like one in a text is text
+            specials = {x.content: i for i, x in self._tokenizer.get_added_tokens_decoder().items() if x.special}
+            vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+            size = max(vocabulary.values(), default=-1) + 1
+            at_most("its largest id", size, sizes.VOCABULARY)
+            super().__init__(self._tokenizer.to_str(), size, specials)
 
-    def __reduce__(self) -> tuple[type["FastTokenizer"], tuple[str]]:
-        return FastTokenizer, (self.content,)
+    def __reduce__(self) -> tuple[type["FastTokenizer"], tuple[str, str]]:
+        return FastTokenizer, (self.content, self.name)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        return [found.ids for found in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+        with self._reading():
+            return [found.ids for found in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        with self._reading():
+            return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Names the file, too, where the package panics: that is no Exception in Python."""
+        with reading(self.name, REMEDY):
+            try:
+                yield
+            except BaseException as problem:
+                if type(problem).__name__ == "PanicException":
+                    raise ValueError(str(problem)) from None
+                raise
 
 
 def _bytes_as_tokenizer(specials: dict[str, int]) -> dict[str, Any]:
@@ -245,7 +263,7 @@ def _repeated(words: collections.Counter[str]) -> Iterator[str]:
             yield " ".join([word] * min(REPEATS, count - done))
 
 
-def _wordpiece(vocabulary: dict[str, int], lowercase: bool) -> TextTokenizer:
+def _wordpiece(vocabulary: dict[str, int], lowercase: bool, name: str = "the tokenizer") -> TextTokenizer:
     package = need("tokenizers", "tokenizers", "text")
     made = package.Tokenizer(
         package.models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
@@ -260,7 +278,7 @@ def _wordpiece(vocabulary: dict[str, int], lowercase: bool) -> TextTokenizer:
             pair="[CLS] $A [SEP] $B:1 [SEP]:1",
             special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
         )
-    return FastTokenizer(made.to_str())
+    return FastTokenizer(made.to_str(), name)
 
 
 def train_byte_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
@@ -341,8 +359,7 @@ def load_tokenizer(path: Path | str, *, lowercase: bool | None = None) -> TextTo
     if parsed == json.loads(simple.content):
         return simple
     need("tokenizers", "tokenizers", "text")
-    with reading(str(file), REMEDY):
-        return FastTokenizer(content)
+    return FastTokenizer(content, str(file))
 
 
 def tokenizer_of_model(folder: Path, vocab_size: int) -> TextTokenizer:
@@ -361,7 +378,7 @@ def _load_vocabulary(path: Path, lowercase: bool | None) -> TextTokenizer:
     for number, line in enumerate(text_lines(path), 1):
         token = line.rstrip("\n")
         if token in vocabulary or not token:
-            got = f"{token!r} again, as line {vocabulary[token] + 1}" if token else "no token"
+            got = f"{brief(token, 40)!r} again, as line {vocabulary[token] + 1}" if token else "no token"
             raise ValueError(f"{path}, line {number} has {got}; expected every token once, one on a line.")
         vocabulary[token] = number - 1
     if "[UNK]" not in vocabulary:
@@ -373,4 +390,4 @@ def _load_vocabulary(path: Path, lowercase: bool | None) -> TextTokenizer:
             raise ValueError(f"{path.parent / CONFIG} has a do_lower_case that is {lowercase!r:.40}; expected a bool.")
     if lowercase is None:
         lowercase = all(token == token.lower() for token in vocabulary if not token.startswith("["))
-    return _wordpiece(vocabulary, lowercase)
+    return _wordpiece(vocabulary, lowercase, str(path))

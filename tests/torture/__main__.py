@@ -9,6 +9,7 @@ from lion.text import table
 from tests.torture import Campaign
 
 FULL = {  # attempts of each campaign
+    "data_files": 2000,  # of each format
 }
 
 
