@@ -48,7 +48,7 @@ class PathfinderRules:
     def __post_init__(self) -> None:
         if self.contour_length < 3:
             raise ValueError(f"contour_length is {self.contour_length}; expected at least 3, 14 is the arena's.")
-        at_most("contour_length", self.contour_length, self.size)
+        at_most("contour_length", self.contour_length, 4 * self.size)
         if self.size < 4 * self.seed_distance:
             raise ValueError(f"size is {self.size}; expected at least 4 times seed_distance, {self.seed_distance}.")
         if not self.margins or min(self.margins) * 4 < self.paddle_length - 2 * self.thickness:

@@ -48,7 +48,7 @@ CASES = {
     ],
     "max_depth is 100,000,000,000; expected at most 100.": [lambda: ListOpsRules(max_depth=HUGE)],
     "max_args is 100,000,000,000; expected at most 2,000,000.": [lambda: ListOpsRules(max_args=HUGE)],
-    "contour_length is 100,000,000,000; expected at most 32.": [lambda: pathfinder_rules(32, HUGE)],
+    "contour_length is 100,000,000,000; expected at most 128.": [lambda: pathfinder_rules(32, HUGE)],
     "the count of train is 100,000,000,000; expected at most 4,294,967,296.": [lambda: Counts(HUGE, 1, 1).check()],
     "processes is 100,000,000,000; expected at most 1,024.": [lambda: next(in_order(len, [], HUGE))],
 }
