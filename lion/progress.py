@@ -15,6 +15,10 @@ class Bar:
             # disable=None: only on a terminal
             self._bar = tqdm(total=total, unit=unit, leave=False, disable=None, dynamic_ncols=True)
 
+    @property
+    def visible(self) -> bool:
+        return self._bar is not None and not self._bar.disable
+
     def advance(self, steps: int = 1) -> None:
         if self._bar is not None:
             self._bar.update(steps)

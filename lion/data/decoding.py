@@ -1,4 +1,4 @@
-"""Pictures of any file that pillow opens, with 8 bits per channel."""
+"""Pictures of files that pillow opens, with 8 bits per channel."""
 
 from typing import Any
 
@@ -7,11 +7,19 @@ import numpy as np
 from lion.data import reading
 from lion.optional import need
 
+# Not all that pillow opens: it starts another program, Ghostscript, for some.
+FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "DIB", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "TGA")
+LONGEST = 1 << 16  # pixels of a side: JPEG has no more
+
 
 def decode(name: str, source: Any, mode: str = "RGB", remedy: str = "remove it or replace it") -> Any:
     """A pillow image in this mode. `name` and `remedy` are for errors, `source` is a path or an open file."""
     pillow = need("PIL.Image", "pillow", "train")
-    with reading(name, remedy), pillow.open(source) as image:
+    pillow.init()  # all of its formats, once
+    known = [name for name in FORMATS if name in pillow.OPEN]
+    with reading(name, remedy), pillow.open(source, formats=known) as image:
+        if max(image.size) > LONGEST:
+            raise ValueError(f"it is {image.width:,} x {image.height:,} pixels; expected at most {LONGEST:,} a side")
         white = _white_of(image)
         if white is None:
             return image.convert(mode)

@@ -1,7 +1,7 @@
 """What models of DNA learn from: windows of a genome with hidden nucleotides, and labelled sequences."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,19 +11,55 @@ import torch
 from lion.data import SPLICE, content, lion_data_folder, stratified
 from lion.data.augment import draws
 from lion.data.batches import IGNORED, Batch, padded_width, split_keys
-from lion.data.fasta import BASES, CLS, FASTA, MASK, PAD, A, Genome, N, encode, read_fasta, reverse_complement
+from lion.data.fasta import (
+    BASES,
+    CLS,
+    FASTA,
+    MASK,
+    PAD,
+    TOKENS,
+    VOCABULARY,
+    A,
+    Genome,
+    N,
+    encode,
+    read_fasta,
+    reverse_complement,
+)
+from lion.data.kept import check_tokens
+from lion.data.sizes import TOKENS as MOST_TOKENS
+from lion.data.sizes import at_most
 from lion.data.tables import SPLITS as TRAIN_TEST
-from lion.data.tables import as_labels, ending, labelled, listed, place, records, text_lines
+from lion.data.tables import as_labels, brief, ending, labelled, listed, place, records, text_lines
 from lion.data.text import MASKED, SPLITS
 from lion.ops.checks import one_of
 
 SEQUENCES = ("sequence", "sequences", "seq", "dna", "nucleotides", "bases", "text")  # names of columns
-HEADERS = {  # how a header has a label
-    "label=...": re.compile(r"(?:^|[\s|;,])(?:label|class)[=:]([^\s|;,]+)", re.IGNORECASE),
-    "name|label": re.compile(r".*\|\s*(.*\S)"),
-    "name label": re.compile(r"\S.*\s(\S+)"),
-}
+NAMED = re.compile(r"(?:^|[\s|;,])(?:label|class)[=:]([^\s|;,]+)", re.IGNORECASE)
+MOST_BLOCKS = 1 << 22  # of a genome
 AROUND = 60  # nucleotides of UCI's splice junctions, 30 before and 30 after it
+
+
+def _named_label(header: str) -> str | None:
+    match = NAMED.search(header)
+    return match[1] if match else None
+
+
+def _last_part(header: str) -> str | None:
+    _, bar, label = header.rstrip().rstrip("|").rpartition("|")
+    return label.strip() or None if bar else None
+
+
+def _last_word(header: str) -> str | None:
+    words = header.rsplit(maxsplit=1)
+    return words[1] if len(words) == 2 else None
+
+
+HEADERS: dict[str, Callable[[str], str | None]] = {  # how a header has a label
+    "label=...": _named_label,
+    "name|label": _last_part,
+    "name label": _last_word,
+}
 
 
 # Genomes.
@@ -56,6 +92,9 @@ class Windows:
         for name, value in (("length", length), ("block", block)):
             if value < 1:
                 raise ValueError(f"{name} is {value}; expected at least 1 nucleotide.")
+            at_most(name, value, MOST_TOKENS)
+        if len(genome) // block > MOST_BLOCKS:
+            raise ValueError(f"block is {block}; expected at least {len(genome) // MOST_BLOCKS + 1} nucleotides.")
         self.genome, self.length, self.split = genome, length, split
         parts = _parts(genome, holdout, block, seed)[SPLITS.index(split)]
         parts = _common(parts, _between(genome.gaps, len(genome)))  # [stretches, 2]
@@ -90,7 +129,9 @@ class Windows:
 
     def tokens(self, starts: np.ndarray) -> np.ndarray:
         """uint8 [B, length]"""
-        return np.stack([self.genome.tokens[start : start + self.length] for start in starts])
+        found = np.stack([self.genome.tokens[start : start + self.length] for start in starts])
+        check_tokens(found, len(VOCABULARY), self.genome.folder / TOKENS)
+        return found
 
     def stretches(self) -> Iterator[np.ndarray]:
         """The tokens of all that windows are taken from, uint8, in rows of different lengths."""
@@ -249,15 +290,15 @@ def _from_fasta(path: Path, classes: Sequence[str] | None, numbers: bool | None)
     lines: list[int] = []
     way = ""
     for line, header, sequence in read_fasta(path):
-        way = way or next((name for name, pattern in HEADERS.items() if pattern.search(header)), "")
-        match = HEADERS[way].search(header) if way else None
-        if match is None:
+        way = way or next((name for name, label_of in HEADERS.items() if label_of(header)), "")
+        label = HEADERS[way](header) if way else None
+        if label is None:
             ways = f"'>{way}', as the first has it" if way else ", ".join(f"'>{name}'" for name in HEADERS)
-            raise ValueError(f"{place(path, line)} has no label in its header, {header!r}; expected {ways}.")
+            raise ValueError(f"{place(path, line)} has no label in its header, {brief(header)!r}; expected {ways}.")
         if not len(sequence):
             raise ValueError(f"{place(path, line)} has a header without a sequence; expected one: leave it out.")
         tokens.append(sequence)
-        values.append(match[1])
+        values.append(label)
         lines.append(line)
     labels, names = as_labels(path, values, lines, "its header", classes, numbers)
     return LabelledDna(tokens, labels, names)
@@ -299,8 +340,8 @@ def _read_splice(path: Path) -> LabelledDna:
         *bases, label = (field.strip() for field in line.split(","))
         if len(bases) != AROUND or label not in classes:
             raise ValueError(
-                f"{place(path, number)} has {len(bases)} nucleotides and the class {label!r}; expected {AROUND} and "
-                f"one of {listed(classes)}: get it again."
+                f"{place(path, number)} has {len(bases)} nucleotides and the class {brief(label)!r}; expected {AROUND} "
+                f"and one of {listed(classes)}: get it again."
             )
         tokens.append(encode("".join(bases), place(path, number)))
         labels.append(classes.index(label))
@@ -327,6 +368,7 @@ class LabelledSequences:
             )
         if max_length is not None and max_length < 2:
             raise ValueError(f"max_length is {max_length}; expected at least 2: [CLS] and a nucleotide.")
+        at_most("max_length", max_length or 0, MOST_TOKENS)
         room = max(map(len, found.tokens)) if max_length is None else max_length - 1
         self.max_length, self.reverse_complement, self.seed = room + 1, reverse_complement, seed
         rows = [row[:room] for row in found.tokens]

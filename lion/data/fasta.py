@@ -10,7 +10,8 @@ import numpy as np
 
 from lion.data import lion_data_folder
 from lion.data.corpora import fetched
-from lion.data.tables import ending, place, text_blocks
+from lion.data.kept import load_numbers, reading_kept
+from lion.data.tables import brief, ending, place, text_blocks
 from lion.files import DamagedFile, make_once, read_json, write_json
 from lion.progress import progress
 
@@ -91,17 +92,17 @@ def _pieces(path: Path) -> Iterator[tuple[int, str | None, bytes]]:
     of one: a whole chromosome may be a single line."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; expected a FASTA file.")
-    head: str | None = None  # what is known of a header
+    head: list[str] | None = None  # the parts of a header
     line, any_header, fresh = 1, False, True  # fresh: at the beginning of a line
     for text in text_blocks(path):
         at = 0
         while at < len(text):
             if head is not None:
                 end = text.find("\n", at)
-                head += text[at : end if end >= 0 else None]
+                head.append(text[at : end if end >= 0 else None])
                 if end < 0:
                     break
-                yield line, head.strip(), b""
+                yield line, "".join(head).strip(), b""
                 line, head, fresh, at = line + 1, None, True, end + 1
             mark = text.find(">", at)
             part = text[at : mark if mark >= 0 else None]
@@ -117,9 +118,9 @@ def _pieces(path: Path) -> Iterator[tuple[int, str | None, bytes]]:
                     f"{place(path, line)} has '>' within a sequence; expected it at the beginning of a line only: is "
                     "there a line end missing?"
                 )
-            head, any_header, at = "", True, mark + 1
+            head, any_header, at = [], True, mark + 1
     if head is not None:
-        yield line, head.strip(), b""
+        yield line, "".join(head).strip(), b""
     if not any_header:
         raise ValueError(f"{path} is empty; expected FASTA: lines of a header, '>' and a name, and of a sequence.")
 
@@ -132,8 +133,7 @@ def _check_blank(path: Path, line: int, part: str) -> None:
     """Before the first header, but for empty lines."""
     if content := part.lstrip():
         line += part[: len(part) - len(content)].count("\n")
-        shown = content.split("\n", 1)[0]
-        shown = f"{shown[:39]}\u2026" if len(shown) > 40 else shown
+        shown = brief(content.split("\n", 1)[0], 40)
         raise ValueError(
             f"{place(path, line)} is {shown!r}; expected '>' and a name before any sequence, as FASTA has it."
         )
@@ -162,17 +162,27 @@ class Genome:
         self.name = ", ".join(map(str, files))
         self.folder = home / hashlib.sha256(json.dumps([LAYOUT, known]).encode()).hexdigest()[:32]
         make_once(self.folder, lambda unfinished: _pack(unfinished, files))
-        about = read_json(self.folder / ABOUT)
-        self.names = [name for name, _ in about["records"]]
-        self.bounds = np.cumsum([0, *(length for _, length in about["records"])], dtype=np.int64)
-        self.gaps = np.load(self.folder / GAPS)
         self._tokens: np.ndarray | None = None
+        with reading_kept(self.folder):
+            self._open()
+
+    def _open(self) -> None:
+        about = read_json(self.folder / ABOUT)
+        self.names = [str(name) for name, _ in about["records"]]
+        lengths = np.array([length for _, length in about["records"]])
+        if not np.issubdtype(lengths.dtype, np.integer) or lengths.ndim != 1 or lengths.min() < 0:
+            raise DamagedFile(f"{self.folder / ABOUT} is damaged: its records have no lengths.")
+        self.bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        self.gaps = load_numbers(self.folder / GAPS, (2,))
         got = (self.folder / TOKENS).stat().st_size
-        if got != len(self):
+        if got != len(self) or (np.diff(self.bounds) < 0).any():
             raise DamagedFile(
                 f"{self.folder / TOKENS} is damaged: it has {got:,} bytes; expected {len(self):,}: remove "
                 f"{self.folder}."
             )
+        edges = self.gaps.ravel()  # begin, end, begin, end
+        if self.gaps.shape[1] != 2 or (np.diff(edges) < 0).any() or edges.max(initial=0) > len(self):
+            raise DamagedFile(f"{self.folder / GAPS} is damaged: its gaps are not in order.")
 
     def __len__(self) -> int:
         """How many nucleotides."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lion.data.hub import hub_rows, on_hub
-from lion.data.tables import Labelled, Text, delimited, place, records
+from lion.data.tables import Labelled, Text, brief, delimited, listed, place, records
 from lion.ops.checks import one_of
 
 log = logging.getLogger(__name__)
@@ -122,8 +122,9 @@ def _columns(source: str, rows: Iterable[tuple[str, dict[str, Any]]], asked: Glu
     for at, fields in rows:
         for column in (*asked.columns, "label"):
             if column not in fields:
-                there = ", ".join(map(repr, fields))
-                raise ValueError(f"{source} has no column {column!r}; expected it for {asked.folder}: it has {there}.")
+                raise ValueError(
+                    f"{source} has no column {column!r}; expected it for {asked.folder}: it has {listed(fields)}."
+                )
         yield at, [fields[column] for column in asked.columns], fields["label"]
 
 
@@ -134,9 +135,9 @@ def _label(at: str, label: Any, classes: tuple[str, ...] | None) -> float:
         except (TypeError, ValueError):
             score = -1.0
         if not 0 <= score <= 5:
-            raise ValueError(f"{at} has the label {label!r}; expected a score from 0 to 5.")
+            raise ValueError(f"{at} has the label {brief(repr(label))}; expected a score from 0 to 5.")
         return score
     known = {name: i for i, name in enumerate(classes)} | {str(i): i for i in range(len(classes))}
     if str(label) not in known:
-        raise ValueError(f"{at} has the label {label!r}; expected one of {', '.join(map(repr, known))}.")
+        raise ValueError(f"{at} has the label {brief(repr(label))}; expected one of {', '.join(map(repr, known))}.")
     return known[str(label)]

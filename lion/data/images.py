@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,13 @@ from torch.utils.data import Dataset
 from lion.data import FETCHED, MNIST_ZIP, File, collections_of, content, lion_data_folder, reading, stratified
 from lion.data.augment import Augment, draws, scatter, seeded, timm_transform
 from lion.data.decoding import decode
+from lion.data.sizes import IMAGE, at_most
 from lion.ops.checks import one_of
 from lion.optional import need
 
 SPLITS = ("train", "test")
+ZARR_CODECS, ZARR_IMAGES = ("bytes", "blosc", "zstd", "gzip", "crc32c"), 1 << 20
+ELONGATED = 50  # times the length of a picture of the wanted shape
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 CIFAR100 = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
@@ -145,12 +149,18 @@ def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) ->
     """The middle of an image, of this height and width, as values in 0..1 [channels, H, W]: not normalised yet."""
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}; expected 1, for grey, or 3.")
+    at_most("size", max(size), IMAGE)
     pixels = _middle(decode(str(path), path, mode="L" if channels == 1 else "RGB"), *size)
     return torch.from_numpy(pixels).view(*size, channels).permute(2, 0, 1).float().div(255)
 
 
 def _middle(image: Any, height: int, width: int, crop_share: float = 1.0) -> np.ndarray:
     """Resized until this share of it is filled, and of that the middle [H, W, ...]."""
+    # Of a strip, no more than this is resized: all of it might be many times as large as the file.
+    wide, high = (round(ELONGATED * x) for x in (image.height * width / height, image.width * height / width))
+    if image.width > wide or image.height > high:
+        left, top = max(image.width - wide, 0) // 2, max(image.height - high, 0) // 2
+        image = image.crop((left, top, image.width - left, image.height - top))
     scale = max(height / image.height, width / image.width) / crop_share
     if scale != 1:
         image = image.resize((round(image.width * scale), round(image.height * scale)), resample=3)  # bicubic
@@ -187,6 +197,7 @@ def load_images(
     one_of("split", split, SPLITS)
     if size is not None and size < 1:
         raise ValueError(f"size is {size}; expected at least 1.")
+    at_most("size", size or 0, IMAGE)
     if not 0 < holdout < 1:
         raise ValueError(f"holdout is {holdout}; expected a share between 0 and 1.")
     path = Path(data).expanduser() if data is not None else None
@@ -331,9 +342,28 @@ def _idx(file: File) -> np.ndarray:
 
 def _read_zarr(files: list[File], split: str) -> Arrays:
     zarr = need("zarr", "zarr", "train")
-    with reading(files[0].name), zarr.storage.ZipStore(files[0].name, mode="r") as store:
-        group = zarr.open_group(store, mode="r")
-        return np.array(group[f"{split}_images"])[:, None], np.array(group[f"{split}_labels"])
+    with reading(files[0].name):
+        for kind, shape in (("images", (28, 28)), ("labels", ())):
+            _check_zarr(files[0], f"{split}_{kind}", shape)
+        with zarr.storage.ZipStore(files[0].name, mode="r") as store:
+            group = zarr.open_group(store, mode="r")
+            return np.array(group[f"{split}_images"])[:, None], np.array(group[f"{split}_labels"])
+
+
+def _check_zarr(file: File, name: str, shape: tuple[int, ...]) -> None:
+    """What an array says of itself, before zarr reads it: codecs that it knows can do much more than unpack bytes."""
+    with zipfile.ZipFile(io.BytesIO(file.content)) as members:
+        about = json.loads(members.read(f"{name}/zarr.json"))
+    count, *rest = about["shape"]
+    chunk = about["chunk_grid"]["configuration"]["chunk_shape"]
+    names = [codec["name"] for codec in about["codecs"]]
+    if about["data_type"] != "uint8" or tuple(rest) != shape or not 0 < count <= ZARR_IMAGES:
+        wanted = ", ".join(["N", *map(str, shape)])
+        raise ValueError(f"{name} is {about['data_type']} {about['shape']}; expected uint8 [{wanted}]")
+    if not all(isinstance(x, int) and 0 < x <= ZARR_IMAGES for x in chunk) or chunk[1:] != rest:
+        raise ValueError(f"{name} has chunks of {chunk}; expected whole images")
+    if wrong := [x for x in names if x not in ZARR_CODECS]:
+        raise ValueError(f"{name} has the codec {wrong[0]!r}; expected one of {', '.join(ZARR_CODECS)}")
 
 
 def _read_cifar(files: list[File], split: str, *, labels: int) -> Arrays:

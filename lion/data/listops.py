@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lion.data.sequences import Counts, Rows, SequenceWriter, fill, in_order
+from lion.data.sizes import at_most
+from lion.data.tables import brief
 from lion.progress import progress
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")  # the last: the sum's last digit
@@ -21,6 +23,7 @@ DIGIT, OPERATOR, END = 1, 11, 15  # the first tokens of their kind
 NESTED = 0.25  # the probability that an argument is a list itself
 COUNTS = Counts(96_000, 2_000, 2_000)
 NODES = 2_000_000  # of all expressions drawn at once, about
+MOST_DEPTH = 100
 GIVE_UP = 64  # draws in a row without a new expression
 
 
@@ -36,6 +39,8 @@ class ListOpsRules:
     def __post_init__(self) -> None:
         if self.max_args < 2 or self.max_depth < 2:
             raise ValueError(f"max_args is {self.max_args}, max_depth {self.max_depth}; expected at least 2 each.")
+        at_most("max_depth", self.max_depth, MOST_DEPTH)
+        at_most("max_args", self.max_args, NODES)
         longest = 1
         for _ in range(self.max_depth - 1):
             longest = 2 + self.max_args * longest
@@ -220,7 +225,7 @@ def from_text(text: str) -> bytes:
     try:
         tokens = bytes(map(TOKENS.__getitem__, text.replace("(", " ").replace(")", " ").split()))
     except KeyError as word:
-        raise ValueError(f"has {word}; expected digits, {' '.join(OPERATORS)} and ]") from None
+        raise ValueError(f"has {brief(word, 40)}; expected digits, {' '.join(OPERATORS)} and ]") from None
     kinds = np.frombuffer(tokens, np.uint8)
     depth = np.cumsum((kinds >= OPERATOR).astype(np.int64) - 2 * (kinds == END))
     if len(depth) < 3 or depth[-1] != 0 or depth[:-1].min() < 1:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lion.data.sequences import Counts, Rows, SequenceWriter, fill, in_order
+from lion.data.sizes import at_most
 from lion.progress import progress
 
 COUNTS = Counts(160_000, 20_000, 20_000)
@@ -47,6 +48,7 @@ class PathfinderRules:
     def __post_init__(self) -> None:
         if self.contour_length < 3:
             raise ValueError(f"contour_length is {self.contour_length}; expected at least 3, 14 is the arena's.")
+        at_most("contour_length", self.contour_length, 4 * self.size)
         if self.size < 4 * self.seed_distance:
             raise ValueError(f"size is {self.size}; expected at least 4 times seed_distance, {self.seed_distance}.")
         if not self.margins or min(self.margins) * 4 < self.paddle_length - 2 * self.thickness:

@@ -18,6 +18,8 @@ import torch
 
 from lion.data import content, lion_data_folder
 from lion.data.batches import Batch, padded_width, split_keys
+from lion.data.kept import check_tokens, load_numbers, reading_kept
+from lion.data.sizes import EXAMPLES, PROCESSES, TOKENS, at_most
 from lion.files import DamagedFile, make_once, read_json, write_json
 from lion.ops.checks import one_of
 from lion.progress import Bar
@@ -40,6 +42,7 @@ class Counts(NamedTuple):
         for split, count in zip(SPLITS, self, strict=True):
             if not isinstance(count, int) or count < 1:
                 raise ValueError(f"{split} is to have {count!r} examples; expected a whole number, at least 1.")
+            at_most(f"the count of {split}", count, EXAMPLES)
         return self
 
 
@@ -66,6 +69,7 @@ def in_order(
     processes = processors() if processes is None else processes
     if processes < 1:
         raise ValueError(f"processes is {processes}; expected at least 1.")
+    at_most("processes", processes, PROCESSES)
     if processes == 1:
         yield from map(work, jobs)
         return
@@ -181,13 +185,22 @@ class Sequences:
             raise ValueError(f"max_length is {kind.max_length}; expected at least 1.")
         self.folder, self.split = folder, split
         self.kind, self.classes, self.max_length, self.vocab_size = kind, kind.classes, kind.max_length, kind.vocab_size
-        self.about = read_json(folder / ABOUT)
-        self.labels = torch.from_numpy(np.load(folder / f"{split}.labels.npy").astype(np.int64))
-        self.lengths = np.load(folder / f"{split}.lengths.npy").astype(np.int64)  # [N], of pairs [N, 2]
-        self.starts = (np.cumsum(self.lengths) - self.lengths.ravel()).reshape(self.lengths.shape)
+        at_most("max_length", kind.max_length, TOKENS)
         self._tokens: np.ndarray | None = None
+        with reading_kept(folder):
+            self._open()
+
+    def _open(self) -> None:
+        folder, split = self.folder, self.split
+        self.about = read_json(folder / ABOUT)
+        labels = load_numbers(folder / f"{split}.labels.npy", (1,))
+        if labels.max(initial=0) >= self.classes:
+            raise DamagedFile(f"{folder} is damaged: {split} has the label {labels.max()} of {self.classes} classes.")
+        self.labels = torch.from_numpy(labels)
+        self.lengths = load_numbers(folder / f"{split}.lengths.npy", (1, 2))  # [N], of pairs [N, 2]
+        self.starts = (np.cumsum(self.lengths) - self.lengths.ravel()).reshape(self.lengths.shape)
         got, want = self._file.stat().st_size, int(self.lengths.sum())
-        if got != want or len(self.labels) != len(self.lengths):
+        if got != want or len(self.labels) != len(self.lengths) or not len(self.labels) or (self.starts < 0).any():
             raise DamagedFile(f"{self._file} is damaged: it has {got:,} bytes; expected {want:,}: remove {folder}.")
         self.ragged = bool((self.lengths != self.lengths.flat[0]).any()) or self.lengths.ndim > 1
 
@@ -235,6 +248,7 @@ class Sequences:
             numbers = torch.from_numpy(found).float().div_(255)
             batch["values"] = numbers.sub_(self.kind.mean).div_(self.kind.std)
         else:
+            check_tokens(found[mask], self.kind.vocab_size - self.kind.first, self._file)
             batch["input_ids"] = torch.from_numpy(np.where(mask, found.astype(np.int64) + self.kind.first, 0))
         if self.ragged:
             batch["mask"] = torch.from_numpy(mask)

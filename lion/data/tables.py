@@ -21,6 +21,7 @@ from lion.optional import need
 Text = str | tuple[str, str]  # a pair, for tasks that compare two
 SPLITS = ("train", "test")
 BLOCK = 1 << 20  # bytes read at a time
+SHOWN = 20  # names in a message
 UNREADABLE = "get it again, or allow to read it"
 TEXTS = ("text", "review", "sentence", "content", "comment", "document", "body", "message", "tweet", "title")
 PAIRS = (
@@ -86,12 +87,16 @@ def text_blocks(path: Path) -> Iterator[str]:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """With their ends."""
-    rest = ""
+    """With their ends. A line may be as long as the file: its parts are joined once."""
+    parts: list[str] = []  # of the line that has no end yet
     for text in text_blocks(path):
-        *lines, rest = (rest + text).split("\n")
-        yield from (f"{line}\n" for line in lines)
-    if rest:
+        first, *others = text.split("\n")
+        parts.append(first)
+        if others:
+            yield "".join([*parts, "\n"])
+            parts = [others.pop()]
+            yield from (f"{line}\n" for line in others)
+    if rest := "".join(parts):
         yield rest
 
 
@@ -125,7 +130,7 @@ def _read_delimited(path: Path, delimiter: str) -> Iterator[Row]:
     names = [name.strip() for name in names]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{place(path, 1)} has two columns {twice!r}; expected different names.")
+        raise ValueError(f"{place(path, 1)} has two columns {listed([twice])}; expected different names.")
     for number, fields in rows:
         if len(fields) != len(names):
             raise ValueError(
@@ -141,9 +146,9 @@ def _read_json_lines(path: Path) -> Iterator[Row]:
             continue
         try:
             fields = json.loads(line)
-        except json.JSONDecodeError as problem:
+        except (ValueError, RecursionError) as problem:
             raise ValueError(
-                f"{place(path, number)} is no JSON ({problem}); expected an object on every line, as "
+                f"{place(path, number)} is no JSON ({brief(problem)}); expected an object on every line, as "
                 '{"text": "...", "label": 1}.'
             ) from None
         if not isinstance(fields, dict):
@@ -179,10 +184,13 @@ def _rows(path: Path, batches: Iterator[Any]) -> Iterator[Row]:
     number = 0
     while True:
         with reading(str(path)):
-            rows = next(batches, None)
-        if rows is None:
-            return
-        for fields in rows.to_pylist():
+            batch = next(batches, None)
+            if batch is None:
+                return
+            # Offsets that point outside of a damaged file would end the process.
+            batch.validate(full=True)
+            rows = batch.to_pylist()
+        for fields in rows:
             number += 1
             yield Row(number, fields)
 
@@ -255,8 +263,19 @@ def labelled(
 def check_text(at: str, column: str, text: object) -> None:
     if not isinstance(text, str):
         raise ValueError(f"{at} has a {type(text).__name__} in {column!r}; expected text.")
+    check_characters(at, column, text)
     if not text.strip():
         raise ValueError(f"{at} has an empty text in {column!r}; expected some text: fill it in, or leave the row out.")
+
+
+def check_characters(at: str, column: str, text: str) -> None:
+    """JSON can have halves of characters, which are no text."""
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise ValueError(f"{at} has half a character in {column!r} ({problem}); expected text: repair it.") from None
 
 
 def _columns(path: Path, there: list[str], text: str | tuple[str, str] | None, label: str | None) -> tuple[str, ...]:
@@ -290,18 +309,18 @@ def as_labels(
     if numbers:
         for value, count, row in zip(values, counts, rows, strict=True):
             if count is None:
-                raise ValueError(f"{place(path, row)} has {value!r} in {column!r}; expected a number.")
+                raise ValueError(f"{place(path, row)} has {listed([value])} in {column!r}; expected a number.")
         return np.array(counts, np.float32), None
     names = [str(value).strip() if x is None else _named(value, x) for value, x in zip(values, counts, strict=True)]
     if classes is None:
         by_number = None not in counts
         classes = sorted(set(names), key=lambda name: (float(name) if by_number else 0.0, name))
         if len(classes) < 2:
-            raise ValueError(f"{path} has {classes[0]!r} in every row of {column!r}; expected two classes or more.")
+            raise ValueError(f"{path} has {listed(classes)} in every row of {column!r}; expected two classes or more.")
     index = {str(name): i for i, name in enumerate(classes)}
     for name, row in zip(names, rows, strict=True):
         if name not in index:
-            raise ValueError(f"{place(path, row)} has {name!r} in {column!r}; expected one of {listed(index)}.")
+            raise ValueError(f"{place(path, row)} has {listed([name])} in {column!r}; expected one of {listed(index)}.")
     return np.array([index[name] for name in names], np.int64), list(index)
 
 
@@ -314,14 +333,21 @@ def _named(value: Any, number: float) -> str:
 def _number(value: Any) -> float | None:
     try:
         found = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last: a whole number of hundreds of digits
         return None
     return found if math.isfinite(found) else None
 
 
 def listed(names: Any) -> str:
-    shown = [name if len(name) <= 40 else f"{name[:39]}\u2026" for name in map(str, names)]
-    return ", ".join(map(repr, shown))
+    """The first ones, and of each as much as fits into a message."""
+    every = list(names)
+    shown = ", ".join(repr(brief(name, 40)) for name in every[:SHOWN])
+    return shown if len(every) <= SHOWN else f"{shown} and {len(every) - SHOWN:,} more"
+
+
+def brief(value: object, most: int = 200) -> str:
+    text = str(value)
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
 
 
 def imdb(split: str, *, data: Path | str | None = None, seed: int = 0, holdout: float = 0.2) -> Labelled:
@@ -346,9 +372,13 @@ def _reviews(path: Path, changed: int) -> tuple[list[str], np.ndarray]:
             raise ValueError(f"{place(path, number)} has no {listed(sorted(missing))}; expected {REVIEWS} as fetched.")
         if fields["source"] != "imdb":
             continue
+        if fields["label"] not in ("0", "1"):
+            raise ValueError(f"{place(path, number)} has the label {listed([fields['label']])}; expected '0' or '1'.")
         text = fields["text"].replace("<br />", "\n")
         words = " ".join(re.findall(r"\w+", text.lower()))
         if words not in texts:
             texts[words] = text
             labels.append(int(fields["label"]))
+    if not texts:
+        raise ValueError(f"{path} has no reviews of imdb; expected {REVIEWS} as fetched.")
     return list(texts.values()), np.array(labels, np.int64)

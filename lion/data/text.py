@@ -14,6 +14,8 @@ from lion.data import content, lion_data_folder
 from lion.data.augment import draws
 from lion.data.batches import IGNORED, Batch, padded_width, split_keys
 from lion.data.corpora import Documents, as_documents
+from lion.data.kept import check_tokens, reading_kept
+from lion.data.sizes import TOKENS, at_most
 from lion.data.tables import Text
 from lion.data.tokenizers import TextTokenizer
 from lion.files import DamagedFile, make_once, read_json, write_json
@@ -22,6 +24,7 @@ from lion.progress import progress
 
 SPLITS = ("train", "validation")
 LAYOUT = 1  # of the files of packed tokens
+DTYPES = ("uint16", "uint32")  # of tokens
 ABOUT = "about.json"
 AT_ONCE = 1 << 21  # characters tokenised at a time
 MASKED, RANDOM = 0.8, 0.1  # shares of BERT's targets; the others stay
@@ -56,6 +59,7 @@ class PackedTokens:
             raise ValueError(f"holdout is {holdout}; expected a share from 0, for none, to less than 1.")
         if length < 2:
             raise ValueError(f"length is {length}; expected at least 2 tokens.")
+        at_most("length", length, TOKENS)
         source = as_documents(documents)
         self.tokenizer, self.length, self.split = tokenizer, length, split
         self.start = [] if tokenizer.cls_id is None else [tokenizer.cls_id]
@@ -63,20 +67,27 @@ class PackedTokens:
         home = Path(folder).expanduser() if folder is not None else lion_data_folder() / "tokens"
         self.folder = home / hashlib.sha256(key.encode()).hexdigest()[:32]
         make_once(self.folder, lambda unfinished: _pack(unfinished, source, tokenizer, holdout, seed))
-        about = read_json(self.folder / ABOUT)
-        self.document_count, self.token_count = about["documents"][split], about["tokens"][split]
-        self.dtype = np.dtype(about["dtype"])
-        self._check(about, holdout)
         self._tokens: np.ndarray | None = None
+        with reading_kept(self.folder):
+            every = self._open()
+        self._check(every, holdout)
 
-    def _check(self, about: dict[str, dict[str, int]], holdout: float) -> None:
+    def _open(self) -> int:
+        """How many documents both splits have."""
+        about = read_json(self.folder / ABOUT)
+        self.document_count, self.token_count = (int(about[x][self.split]) for x in ("documents", "tokens"))
+        if about["dtype"] not in DTYPES:
+            raise DamagedFile(f"{self.folder / ABOUT} is damaged: its dtype is {about['dtype']!r:.40}.")
+        self.dtype = np.dtype(about["dtype"])
         got, want = self._file.stat().st_size, self.token_count * self.dtype.itemsize
         if got != want:
             raise DamagedFile(
                 f"{self._file} is damaged: it has {got:,} bytes; expected {want:,}: remove {self.folder}."
             )
+        return sum(int(x) for x in about["documents"].values())
+
+    def _check(self, every: int, holdout: float) -> None:
         if not len(self):
-            every = sum(about["documents"].values())
             more = {
                 "train": "add text, or take a smaller length",
                 "validation": "set holdout higher, or cut the corpus into more documents",
@@ -114,6 +125,7 @@ class PackedTokens:
     def blocks(self, indices: np.ndarray) -> np.ndarray:
         """Their tokens [B, length]."""
         found = self.tokens[indices[:, None] * self._stride + np.arange(self._stride)].astype(np.int64)
+        check_tokens(found, self.tokenizer.vocab_size, self._file)
         return np.concatenate(
             [np.broadcast_to(np.array(self.start, np.int64), (len(found), len(self.start))), found], 1
         )
@@ -122,11 +134,12 @@ class PackedTokens:
         """The token after each block [B]; after the very last, `IGNORED`."""
         places = (indices + 1) * self._stride
         inside = places < self.token_count
+        check_tokens(self.tokens[places * inside], self.tokenizer.vocab_size, self._file)
         return np.where(inside, self.tokens[places * inside].astype(np.int64), IGNORED)
 
 
 def _pack(folder: Path, source: Documents, tokenizer: TextTokenizer, holdout: float, seed: int) -> None:
-    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32)
+    dtype = np.dtype(DTYPES[0] if tokenizer.vocab_size <= 1 << 16 else DTYPES[1])
     end = tokenizer.sep_id if tokenizer.sep_id is not None else tokenizer.eos_id
     ends = [] if end is None else [end]
     counts = {"documents": dict.fromkeys(SPLITS, 0), "tokens": dict.fromkeys(SPLITS, 0)}
@@ -237,6 +250,8 @@ class Passages:
         self.packed, self.room = packed, packed.length - 2
         self.cls_id, self.sep_id, self.pad_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id or 0
         ends = np.flatnonzero(packed.tokens == tokenizer.sep_id)
+        if not len(ends):
+            raise DamagedFile(f"{packed.folder} is damaged: no document has an end. It is made again: remove it.")
         begins = np.concatenate([[0], ends[:-1] + 1])
         pieces = -(-(ends - begins) // self.room)
         of = np.repeat(np.arange(len(ends)), pieces)  # the document of each passage
@@ -258,6 +273,7 @@ class Passages:
         place = np.arange(padded_width(int(lengths.max()) + 2, self.packed.length)) - 1  # within the passage
         inside = (place >= 0) & (place < lengths)
         ids = self.packed.tokens[np.where(inside, self.begins[indices][:, None] + place, 0)].astype(np.int64)
+        check_tokens(ids[inside], self.packed.tokenizer.vocab_size, self.packed._file)
         ids = np.select([inside, place < 0, place == lengths], [ids, self.cls_id, self.sep_id], self.pad_id)
         return {"input_ids": torch.from_numpy(ids), "mask": torch.from_numpy(place <= lengths)}
 

@@ -1,6 +1,7 @@
 """Tokenizers: trained on documents, read from files, or simply bytes."""
 
 import collections
+import contextlib
 import hashlib
 import itertools
 import json
@@ -9,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lion.data import FETCHED, lion_data_folder, reading
-from lion.data.tables import text_lines
+from lion.data import FETCHED, lion_data_folder, reading, sizes
+from lion.data.sizes import at_most
+from lion.data.tables import brief, text_lines
 from lion.files import read_object, replace, write_json
 from lion.optional import need
 
@@ -26,6 +28,7 @@ ROLES = {  # what special tokens are called, the usual names first
     "eos": (END, "<eos>", "</s>", "[SEP]"),
 }
 REMEDY = f"expected a {TOKENIZER} as the tokenizers package writes it"
+LONGEST_RUN = 512  # characters that are one word, for byte-level BPE
 LONGEST_WORD = 100  # BERT's WordPiece takes longer ones for unknown
 REPEATS = 1000
 LARGEST_ID = 2**24
@@ -141,26 +144,43 @@ class ByteTokenizer(TextTokenizer):
 
 
 class FastTokenizer(TextTokenizer):
-    """One of the `tokenizers` package, by the content of its tokenizer.json."""
+    """One of the `tokenizers` package, by the content of its tokenizer.json. `name` is for errors: its file."""
 
-    def __init__(self, content: str):
+    def __init__(self, content: str, name: str = "the tokenizer"):
         package = need("tokenizers", "tokenizers", "text")
-        self._tokenizer = package.Tokenizer.from_str(content)
-        self._tokenizer.no_padding()  # a file may ask for both
-        self._tokenizer.no_truncation()
-        self._tokenizer.encode_special_tokens = True  # what looks like one in a text is text
-        specials = {x.content: i for i, x in self._tokenizer.get_added_tokens_decoder().items() if x.special}
-        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        super().__init__(self._tokenizer.to_str(), max(vocabulary.values(), default=-1) + 1, specials)
+        self.name = name
+        with self._reading():
+            self._tokenizer = package.Tokenizer.from_str(content)
+            self._tokenizer.no_padding()  # a file may ask for both
+            self._tokenizer.no_truncation()
+            self._tokenizer.encode_special_tokens = True  # what looks like one in a text is text
+            specials = {x.content: i for i, x in self._tokenizer.get_added_tokens_decoder().items() if x.special}
+            vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+            size = max(vocabulary.values(), default=-1) + 1
+            at_most("its largest id", size, sizes.VOCABULARY)
+            super().__init__(self._tokenizer.to_str(), size, specials)
 
-    def __reduce__(self) -> tuple[type["FastTokenizer"], tuple[str]]:
-        return FastTokenizer, (self.content,)
+    def __reduce__(self) -> tuple[type["FastTokenizer"], tuple[str, str]]:
+        return FastTokenizer, (self.content, self.name)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        return [found.ids for found in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+        with self._reading():
+            return [found.ids for found in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        with self._reading():
+            return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Names the file, too, where the package panics: that is no Exception in Python."""
+        with reading(self.name, REMEDY):
+            try:
+                yield
+            except BaseException as problem:
+                if type(problem).__name__ == "PanicException":
+                    raise ValueError(str(problem)) from None
+                raise
 
 
 def _bytes_as_tokenizer(specials: dict[str, int]) -> dict[str, Any]:
@@ -204,6 +224,9 @@ def train_wordpiece(
 ) -> TextTokenizer:
     """A tokenizer as BERT's; the same for the same documents. It may have fewer tokens than `vocab_size`, of a small
     text. `alphabet`: how many characters to tell apart, the most frequent ones: more for Chinese."""
+    _check_size(vocab_size, len(BERT) + 1, "the special tokens and a character")
+    if not 1 <= alphabet <= sizes.VOCABULARY:
+        raise ValueError(f"alphabet is {alphabet:,}; expected 1 to {sizes.VOCABULARY:,} characters.")
     package = need("tokenizers", "tokenizers", "text")
     normal, cut = package.normalizers.BertNormalizer(lowercase=lowercase), package.pre_tokenizers.BertPreTokenizer()
     # Both look at nothing beyond white space, so that it is enough to do each distinct piece between it once.
@@ -241,7 +264,7 @@ def _repeated(words: collections.Counter[str]) -> Iterator[str]:
             yield " ".join([word] * min(REPEATS, count - done))
 
 
-def _wordpiece(vocabulary: dict[str, int], lowercase: bool) -> TextTokenizer:
+def _wordpiece(vocabulary: dict[str, int], lowercase: bool, name: str = "the tokenizer") -> TextTokenizer:
     package = need("tokenizers", "tokenizers", "text")
     made = package.Tokenizer(
         package.models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
@@ -256,7 +279,7 @@ def _wordpiece(vocabulary: dict[str, int], lowercase: bool) -> TextTokenizer:
             pair="[CLS] $A [SEP] $B:1 [SEP]:1",
             special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
         )
-    return FastTokenizer(made.to_str())
+    return FastTokenizer(made.to_str(), name)
 
 
 def train_byte_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
@@ -273,11 +296,25 @@ def train_byte_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
         initial_alphabet=sorted(byte_level.alphabet()),
         show_progress=False,
     )
-    made.train_from_iterator(_checked(documents), trainer)
+    made.train_from_iterator(_cut(_checked(documents)), trainer)
     return FastTokenizer(made.to_str())
 
 
+def _cut(documents: Iterable[str]) -> Iterator[str]:
+    """Documents, in several pieces where one has a run of letters or of white space that is no word: the time of
+    training would grow with the square of its length."""
+    for document in documents:
+        begin = 0
+        if len(document) > LONGEST_RUN:
+            for run in re.finditer(r"\S+|\s+", document):
+                for end in range(run.start() + LONGEST_RUN, run.end(), LONGEST_RUN):
+                    yield document[begin:end]
+                    begin = end
+        yield document[begin:]
+
+
 def _check_size(vocab_size: int, least: int, what: str) -> None:
+    at_most("vocab_size", vocab_size, sizes.VOCABULARY)
     if vocab_size < least:
         raise ValueError(f"vocab_size is {vocab_size}; expected at least {least}, for {what}.")
 
@@ -324,8 +361,7 @@ def load_tokenizer(path: Path | str, *, lowercase: bool | None = None) -> TextTo
     if parsed == json.loads(simple.content):
         return simple
     need("tokenizers", "tokenizers", "text")
-    with reading(str(file), REMEDY):
-        return FastTokenizer(content)
+    return FastTokenizer(content, str(file))
 
 
 def _check_vocabulary(parsed: Any, file: Path) -> None:
@@ -355,7 +391,7 @@ def _load_vocabulary(path: Path, lowercase: bool | None) -> TextTokenizer:
     for number, line in enumerate(text_lines(path), 1):
         token = line.rstrip("\n")
         if token in vocabulary or not token:
-            got = f"{token!r} again, as line {vocabulary[token] + 1}" if token else "no token"
+            got = f"{brief(token, 40)!r} again, as line {vocabulary[token] + 1}" if token else "no token"
             raise ValueError(f"{path}, line {number} has {got}; expected every token once, one on a line.")
         vocabulary[token] = number - 1
     if "[UNK]" not in vocabulary:
@@ -366,4 +402,4 @@ def _load_vocabulary(path: Path, lowercase: bool | None) -> TextTokenizer:
             raise ValueError(f"{path.parent / CONFIG}: do_lower_case is {lowercase!r}; expected true or false.")
     if lowercase is None:
         lowercase = all(token == token.lower() for token in vocabulary if not token.startswith("["))
-    return _wordpiece(vocabulary, lowercase)
+    return _wordpiece(vocabulary, lowercase, str(path))

@@ -20,6 +20,7 @@ from lion.limits import (
     Weight,
     Workers,
 )
+from lion.train.distill import read_from_file
 from lion.train.task import TASKS, Task, task_kind, task_of_kind
 
 SCHEDULES = ("cosine", "linear", "constant")
@@ -77,7 +78,7 @@ class Run:
     def from_json(plain: Any, where: str = "") -> "Run":
         """What `to_json` made; `where` as in lion.configs.from_json."""
         run, place = configs.an_object(plain, where or "run"), configs.inside(where, "task")
-        task = dict(configs.entry(run, "task", where))
+        task = read_from_file(configs.entry(run, "task", where), where.removesuffix(": run") or "a file")
         kind = configs.value(Annotated[str, OneOf(TASKS)], task.pop("kind", None), f"{place}.kind")
         return configs.from_json(Run, {**run, "task": configs.from_json(task_of_kind(kind), task, place)}, where)
 

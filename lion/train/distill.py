@@ -2,9 +2,10 @@
 
 import functools
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,8 @@ _given: dict[str, nn.Module] = {}
 @dataclass(frozen=True)
 class Distill:
     kind: Annotated[str, OneOf(KINDS)] = "none"  # "soft": the teacher's distribution; "hard": its decision
-    teacher: str = ""  # a folder that lion.models.saving.save_model or a run has left, or "module:function"
+    teacher: str = ""  # a folder that lion.models.saving.save_model or a run has left, or "module:function": that only
+    # from the command line or from Python, never from a file
     alpha: Share = 0.5  # its part of the loss
     temperature: Temperature = 3.0  # of the soft kind
 
@@ -47,18 +49,56 @@ def give_teacher(name: str, teacher: nn.Module) -> None:
     _given[name] = teacher.eval().requires_grad_(False)
 
 
+class FromFile(str):
+    """A teacher's name that a file has given. It stays one in all copies of a config: a function of that name is never
+    imported. What is typed on the command line, or made in Python, is a plain str."""
+
+    source: str  # the file
+
+    def __new__(cls, name: str, source: str) -> "FromFile":
+        made = super().__new__(cls, name)
+        made.source = source
+        return made
+
+    def __reduce__(self) -> tuple[type["FromFile"], tuple[str, str]]:
+        return FromFile, (str(self), self.source)
+
+
+def read_from_file(task: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The fields of a task as a file has them, with the teacher's name marked as the file's."""
+    distill = task.get("distill")
+    if not isinstance(distill, Mapping) or not isinstance(distill.get("teacher"), str):
+        return dict(task)
+    return {**task, "distill": {**distill, "teacher": FromFile(distill["teacher"], source)}}
+
+
+def check_teacher(name: str) -> None:
+    """Before anything is loaded: that the teacher is not a function which a file names."""
+    known = name in _given or ":" not in name or _model_folder(name) is not None
+    if isinstance(name, FromFile) and not known:
+        raise ValueError(
+            f"distill.teacher is {str(name)!r} in {name.source}, a function, which no file may name; give it again: "
+            f"--distill.teacher {name}"
+        )
+
+
 def load_teacher(name: str) -> nn.Module:
-    return _given[name] if name in _given else _load(name)
+    check_teacher(name)
+    return _given[name] if name in _given else _load(str(name))
+
+
+def _model_folder(name: str) -> Path | None:
+    path = Path(name).expanduser()
+    return next((folder for folder in (path / "model", path) if (folder / "config.json").exists()), None)
 
 
 @functools.cache
 def _load(name: str) -> nn.Module:
     from lion.models.saving import load_model
 
-    path = Path(name).expanduser()
-    for folder in (path / "model", path):
-        if (folder / "config.json").exists():
-            return load_model(folder).eval().requires_grad_(False)
+    folder = _model_folder(name)
+    if folder is not None:
+        return load_model(folder).eval().requires_grad_(False)
     module, _, function = name.partition(":")
     if not function:
         raise ValueError(

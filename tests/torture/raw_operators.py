@@ -15,7 +15,8 @@ from torch import Tensor
 
 from lion.ops.cpu import library
 from tests.ops.operators import OPERATORS, Arguments, assert_as_reference, call
-from tests.torture import Campaign, children
+from tests.torture import Campaign
+from tests.torture import operator_children as children
 
 REFUSALS = (RuntimeError, ValueError, TypeError, NotImplementedError)  # torch's own are RuntimeErrors
 MEMORY = 8 << 30  # what asks for more is to be refused, not to bring the machine down

@@ -18,7 +18,8 @@ import lion
 from lion.ops import reference
 from tests.ops.cpu import sanitizers
 from tests.ops.problems import DECAYS, assert_same, output_and_gradients, problem
-from tests.torture import Campaign, children, raw_operators
+from tests.torture import Campaign, raw_operators
+from tests.torture import operator_children as children
 
 OPERATORS = [name for name in raw_operators.OPERATORS if name.startswith("cpu_")]
 RACE = 66  # how a program ends in which the thread sanitizer found something

@@ -1,0 +1,83 @@
+"""Sizes that no machine has room for are refused before anything is tried."""
+
+import re
+
+import numpy as np
+import pytest
+
+from lion.cli import main
+from lion.data.corpora import documents
+from lion.data.dna import LabelledDna, LabelledSequences, Windows
+from lion.data.fasta import Genome
+from lion.data.images import load_images, read_image
+from lion.data.listops import ListOpsRules
+from lion.data.pathfinder import pathfinder_rules
+from lion.data.sequences import Counts, in_order
+from lion.data.text import PackedTokens
+from lion.data.tokenizers import ByteTokenizer, train_byte_bpe, train_wordpiece
+
+HUGE = 10**11
+DNA = LabelledDna([np.ones(3, np.uint8)], np.zeros(1, np.int64), ["a", "b"])
+TEXTS = ["some words"]
+CASES = {
+    "vocab_size is 100,000,000,000; expected at most 1,048,576.": [
+        lambda: train_wordpiece(TEXTS, HUGE),
+        lambda: train_byte_bpe(TEXTS, HUGE),
+    ],
+    "vocab_size is -1; expected at least 6, for the special tokens and a character.": [
+        lambda: train_wordpiece(TEXTS, -1),
+    ],
+    "vocab_size is -1; expected at least 257, for every byte and the end of a text.": [
+        lambda: train_byte_bpe(TEXTS, -1),
+    ],
+    "alphabet is 100,000,000,000; expected 1 to 1,048,576 characters.": [
+        lambda: train_wordpiece(TEXTS, 100, alphabet=HUGE),
+    ],
+    "size is 100,000,000,000; expected at most 16,384.": [
+        lambda: load_images("digits", "train", size=HUGE),
+        lambda: read_image("x.png", size=(HUGE, 8)),
+    ],
+    "length is 100,000,000,000,000,000,000,000; expected at most 1,099,511,627,776.": [
+        lambda: PackedTokens(TEXTS, ByteTokenizer(), HUGE * 10**12),
+    ],
+    "limit is 100,000,000,000,000,000,000,000; expected at most 1,099,511,627,776.": [
+        lambda: documents("x", limit=HUGE * 10**12),
+    ],
+    "max_length is 100,000,000,000,000,000,000,000; expected at most 1,099,511,627,776.": [
+        lambda: LabelledSequences(DNA, HUGE * 10**12),
+    ],
+    "max_depth is 100,000,000,000; expected at most 100.": [lambda: ListOpsRules(max_depth=HUGE)],
+    "max_args is 100,000,000,000; expected at most 2,000,000.": [lambda: ListOpsRules(max_args=HUGE)],
+    "contour_length is 100,000,000,000; expected at most 128.": [lambda: pathfinder_rules(32, HUGE)],
+    "the count of train is 100,000,000,000; expected at most 4,294,967,296.": [lambda: Counts(HUGE, 1, 1).check()],
+    "processes is 100,000,000,000; expected at most 1,024.": [lambda: next(in_order(len, [], HUGE))],
+}
+
+
+@pytest.mark.parametrize("message", CASES)
+def test_sizes_that_are_refused(message):
+    for make in CASES[message]:
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            make()
+
+
+def test_windows(tmp_path, monkeypatch):
+    (tmp_path / "x.fa").write_text(">x\n" + "ACGT" * 100)
+    genome = Genome(tmp_path / "x.fa", folder=tmp_path)
+    for name in ("length", "block"):
+        with pytest.raises(ValueError, match=f"^{name} is 100,000,000,000,000; expected at most 1,099,511,627,776.$"):
+            Windows(genome, **{"length": 4, "block": 40, name: 10**14})
+    monkeypatch.setattr("lion.data.dna.MOST_BLOCKS", 100)
+    with pytest.raises(ValueError, match=r"^block is 3; expected at least 5 nucleotides\.$"):
+        Windows(genome, 2, block=3)
+
+
+@pytest.mark.parametrize("recipe", ["mlm", "causal", "text"])
+def test_a_run_says_so(recipe, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("LION_DATA", str(tmp_path / "data"))
+    ending, content = (".csv", "text,label\n" + "a b,1\nc d,2\n" * 9) if recipe == "text" else (".txt", "a b\n\n" * 99)
+    (tmp_path / f"x{ending}").write_text(content)
+    options = ["--data", str(tmp_path / f"x{ending}"), "--out", str(tmp_path / "run"), "--vocab_size", str(HUGE)]
+    assert main(["train", recipe, *options]) == 1
+    assert capsys.readouterr().err.endswith("vocab_size is 100,000,000,000; expected at most 1,048,576.\n")
+    assert not (tmp_path / "run").exists()
