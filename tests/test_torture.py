@@ -5,6 +5,7 @@ import importlib
 import pytest
 
 FEW: dict[str, int] = {  # attempts of each campaign
+    "lost_runs": 2,
     "model_files": 4,
     "command_line": 10,
     "json_files": 1,

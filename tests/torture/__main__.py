@@ -9,6 +9,7 @@ from lion.text import table
 from tests.torture import Campaign
 
 FULL = {  # attempts of each campaign
+    "lost_runs": 210,
     "model_files": 2000,
     "command_line": 2000,
     "json_files": 2000,

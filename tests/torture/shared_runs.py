@@ -1,0 +1,103 @@
+"""Two processes in one folder, and runs of several processes of which one is killed."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.torture import Campaign
+from tests.torture.lost_runs import same
+from tests.train.runs import as_options
+
+SECONDS = 120
+OPTIONS = as_options(steps="40", save_every="2", eval_every="20")
+
+
+def run(count: int, seed: int) -> list[Campaign]:
+    """`count` attempts of each."""
+    generator = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        return [_two_in_a_folder(Path(name) / "two", count, generator), _ranks(Path(name) / "ranks", count, generator)]
+
+
+def _start(folder: Path, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "lion.cli", "train", "digits.lion_s", "--out", str(folder), "--resume", *OPTIONS]
+    every = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=every)
+
+
+def _two_in_a_folder(home: Path, count: int, generator: random.Random) -> Campaign:
+    campaign = Campaign("two processes in one folder")
+    whole = home / "whole"
+    assert _ended(_start(whole))[0] == 0
+    for number in range(count):
+        wait, kill = generator.uniform(0, 2), generator.random() < 0.5
+        with campaign.attempt(
+            f"number {number}: the second {wait:.2f} s after the first, {'killed' if kill else 'left'}"
+        ):
+            folder = home / "run"
+            shutil.rmtree(folder, ignore_errors=True)
+            first = _start(folder)
+            time.sleep(wait)
+            second = _start(folder)
+            if kill:
+                time.sleep(generator.uniform(1, 6))
+                first.kill()
+            codes = []
+            for process in (first, second):
+                code, said = _ended(process)
+                codes.append(code)
+                assert code in (0, 1, -signal.SIGKILL), said
+                assert code != 1 or f"{folder} is in use by " in said, said
+            assert kill or 0 in codes, codes
+            code, said = _ended(_start(folder))
+            assert code == 0, said
+            same(folder, whole)
+    return campaign
+
+
+def _ranks(home: Path, count: int, generator: random.Random) -> Campaign:
+    campaign = Campaign("killed ranks")
+    whole = home / "whole"
+    assert [_ended(x)[0] for x in _start_ranks(whole)] == [0, 0]
+    for number in range(count):
+        victim, wait = generator.randrange(2), generator.uniform(0.5, 8)
+        with campaign.attempt(f"number {number}: rank {victim} killed after {wait:.2f} s"):
+            folder = home / "run"
+            shutil.rmtree(folder, ignore_errors=True)
+            ranks = _start_ranks(folder)
+            time.sleep(wait)
+            ranks[victim].kill()
+            code, said = _ended(ranks[1 - victim])
+            _ended(ranks[victim])
+            assert code in (0, 1), said
+            assert code == 0 or said.strip().splitlines()[-1].startswith("lion train: another process"), said
+            done = [_ended(x) for x in _start_ranks(folder)]
+            assert [code for code, _ in done] == [0, 0], done
+            same(folder, whole)
+    return campaign
+
+
+def _start_ranks(folder: Path) -> list[subprocess.Popen[str]]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    every = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    return [_start(folder, **every, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    try:
+        said = process.communicate(timeout=SECONDS)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(Exception):
+            process.communicate(timeout=5)
+        raise AssertionError(f"it did not end in {SECONDS} seconds") from None
+    return process.returncode, said
