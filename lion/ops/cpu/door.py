@@ -128,10 +128,7 @@ def usual_features(x: Tensor, *gradient: Tensor) -> bool:
     """As `usual`."""
     if x is None or x.dim() != 4 or x.dtype not in DTYPES:
         return False
-    for dy in gradient:
-        if dy is None or dy.shape != x.shape or dy.dtype is not x.dtype:
-            return False
-    return True
+    return all(dy is not None and dy.shape == x.shape and dy.dtype is x.dtype for dy in gradient)
 
 
 def check_features(maps: Mapping[str, int], map: int, q: Tensor, k: Tensor) -> None:
