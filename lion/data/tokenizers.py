@@ -31,7 +31,6 @@ REMEDY = f"expected a {TOKENIZER} as the tokenizers package writes it"
 LONGEST_RUN = 512  # characters that are one word, for byte-level BPE
 LONGEST_WORD = 100  # BERT's WordPiece takes longer ones for unknown
 REPEATS = 1000
-LARGEST_ID = 2**24
 PADDED = 128  # a model may have that many tokens more than its tokenizer, for even sizes
 
 
@@ -356,23 +355,11 @@ def load_tokenizer(path: Path | str, *, lowercase: bool | None = None) -> TextTo
     with reading(str(file), REMEDY):
         content = file.read_text(encoding="utf-8")
         parsed = json.loads(content)
-    _check_vocabulary(parsed, file)
     simple = ByteTokenizer()
     if parsed == json.loads(simple.content):
         return simple
     need("tokenizers", "tokenizers", "text")
     return FastTokenizer(content, str(file))
-
-
-def _check_vocabulary(parsed: Any, file: Path) -> None:
-    """That no id is so large that the tokenizers package would take all memory for those before it."""
-    model, added = (parsed.get("model"), parsed.get("added_tokens")) if isinstance(parsed, dict) else (None, None)
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
-    ids += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
-    largest = max((x for x in ids if isinstance(x, int | float)), default=0)
-    if largest > LARGEST_ID:
-        raise ValueError(f"{file} has a token of id {largest:,}; expected ids up to {LARGEST_ID:,}.")
 
 
 def tokenizer_of_model(folder: Path, vocab_size: int) -> TextTokenizer:

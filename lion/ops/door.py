@@ -55,6 +55,57 @@ def _check_costs(f: Tensor, b: Tensor, q: Tensor, dtype: torch.dtype, broadcast:
     check_like("b", b, q, dtype, f.shape, "the shape of f")
 
 
+# At a glance, for what runs: mixed devices torch sees itself, and a traced call is not asked.
+
+
+def usual_costs(q: Tensor, k: Tensor, f: Tensor, b: Tensor) -> bool:
+    """All of one dtype that is summed in, and a cost for each token: what most calls have."""
+    if q is None or k is None or f is None or b is None:
+        return False
+    shape, dtype, cost, dense = q.shape, q.dtype, f.shape, torch.strided
+    return (
+        k.shape == shape
+        and b.shape == cost
+        and (cost == (*shape[:-1], 1) or cost == shape)
+        and shape[-1] > 0
+        and dtype in ACCUMULATED
+        and k.dtype is dtype
+        and f.dtype is dtype
+        and b.dtype is dtype
+        and q.layout is k.layout is f.layout is b.layout is dense
+    )
+
+
+def usual_scan(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, direction: str, chunk_size: int | None) -> bool:
+    fits = usual_costs(q, k, f, b) and v is not None and len(q.shape) == 4 and v.shape == q.shape and v.dtype is q.dtype
+    return fits and v.layout is torch.strided and direction in DIRECTIONS and chunk_size is None
+
+
+def usual_scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str) -> bool:
+    return usual_costs(q, k, f, b) and len(q.shape) > 2 and direction in DIRECTIONS
+
+
+def usual_carry(state, of_values, of_state, queries, keys, inside, keep) -> bool:
+    tensors = state, of_values, of_state, queries, keys, inside, state if keep is None else keep
+    for x in tensors:
+        if x is None:
+            return False
+    shape, of_heads, dtype, dense = keys.shape, state.shape, state.dtype, torch.strided
+    if len(shape) != 4 or len(of_heads) != 3 or of_state.shape != shape or queries.shape != shape:
+        return False
+    n, heads, C, D = shape
+    for x in tensors:
+        if x.dtype is not dtype or x.layout is not dense:
+            return False
+    return (
+        dtype in ACCUMULATED
+        and of_heads[:2] == (heads, D)
+        and of_values.shape == (n, heads, C, of_heads[2])
+        and inside.shape == (n, heads, C, C)
+        and (keep is None or keep.shape == (n, heads))
+    )
+
+
 # scan and scan_backward
 
 
@@ -62,8 +113,6 @@ def check_scan(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, direction:
     """q, k [B, T, H, D], v [B, T, H, V], costs f, b [B or 1, T or 1, H or 1, D or 1] (options.py)"""
     one_of("direction", direction, DIRECTIONS)
     check_chunk_size(chunk_size)
-    if _usual(q, k, f, b) and len(q.shape) == 4 and _alike(v, q):
-        return
     for name, x, letters in (("q", q, "[B, T, H, D]"), ("k", k, "[B, T, H, D]"), ("v", v, "[B, T, H, V]")):
         check_first(name, x, 4, letters, DTYPES)
     check_like("k", k, q, k.dtype, q.shape, "[B, T, H, D], the shape of q")  # gates make k wider than q
@@ -78,40 +127,12 @@ def check_scan_gradients(dnum: Tensor, dden: Tensor, v: Tensor, f: Tensor, with_
     check_like("dden", dden, v, f.dtype, (*rows, int(with_den)), "[B, T, H, 1], or [B, T, H, 0] without with_den")
 
 
-def _alike(v: Tensor, q: Tensor) -> bool:
-    return v is not None and v.shape == q.shape and v.dtype is q.dtype and v.device == q.device
-
-
-def _usual(q: Tensor, k: Tensor, f: Tensor, b: Tensor) -> bool:
-    """All of one dtype that is summed in, and a cost for each token: what most calls have."""
-    if q is None or k is None or f is None or b is None:
-        return False
-    shape, dtype, cost, device = q.shape, q.dtype, f.shape, q.device
-    return (
-        dtype in ACCUMULATED
-        and k.dtype is dtype
-        and f.dtype is dtype
-        and b.dtype is dtype
-        and k.shape == shape
-        and b.shape == cost
-        and cost[:-1] == shape[:-1]
-        and len(cost) == len(shape)
-        and 0 < cost[-1] in (1, shape[-1])
-        and k.device == device
-        and f.device == device
-        and b.device == device
-        and q.layout is k.layout is f.layout is b.layout is torch.strided
-    )
-
-
 # decayed_scores and decayed_scores_backward
 
 
 def check_scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str) -> None:
     """q, k [..., C, D], costs f, b [..., C, 1 or D]; of the dimensions before, the costs' may be 1."""
     one_of("direction", direction, DIRECTIONS)
-    if _usual(q, k, f, b) and len(q.shape) > 2:
-        return
     check_dense("q", q)
     check_first("q", q, max(q.dim(), 3), "[..., C, D]", ACCUMULATED)
     check_like("k", k, q, q.dtype, q.shape, "[..., C, D], the shape of q")
@@ -134,8 +155,6 @@ def check_carry(
     inside: Tensor,
     keep: Tensor | None,
 ) -> None:
-    if _usual_carry(state, of_values, of_state, queries, keys, inside, keep):
-        return
     check_first("state", state, 3, "[heads, D, V]", ACCUMULATED)
     check_first("keys", keys, 4, "[chunks, heads, C, D]", ACCUMULATED)
     n, _, C, _ = keys.shape
@@ -148,26 +167,6 @@ def check_carry(
     check_like("inside", inside, state, state.dtype, (n, heads, C, C), "[chunks, heads, C, C]")
     if keep is not None:
         check_like("keep", keep, state, state.dtype, (n, heads), "[chunks, heads]")
-
-
-def _usual_carry(state, of_values, of_state, queries, keys, inside, keep) -> bool:
-    tensors = state, of_values, of_state, queries, keys, inside, state if keep is None else keep
-    if any(x is None for x in tensors):
-        return False
-    shape, of_heads = keys.shape, state.shape
-    if len(shape) != 4 or len(of_heads) != 3 or of_state.shape != shape or queries.shape != shape:
-        return False
-    n, heads, C, D = shape
-    dtype, device = state.dtype, state.device
-    return (
-        of_heads[0] == heads
-        and of_heads[1] == D
-        and of_values.shape == (n, heads, C, of_heads[2])
-        and inside.shape == (n, heads, C, C)
-        and (keep is None or keep.shape == (n, heads))
-        and dtype in ACCUMULATED
-        and all(x.dtype is dtype and x.layout is torch.strided and x.device == device for x in tensors)
-    )
 
 
 def check_carry_gradients(dout: Tensor, dlast: Tensor, state: Tensor, of_values: Tensor) -> None:

@@ -196,7 +196,8 @@ def carry_op(
     keep: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """[chunks, heads, C, .] each, keep [chunks, heads] of the state -> the output of all chunks, and the last state."""
-    door.check_carry(state, of_values, of_state, queries, keys, inside, keep)
+    if not door.usual_carry(state, of_values, of_state, queries, keys, inside, keep):
+        door.check_carry(state, of_values, of_state, queries, keys, inside, keep)
     states, written = _carry(state, of_values, of_state, keys, keep)
     out = inside @ written
     out += queries @ states[:-1]
@@ -229,7 +230,8 @@ def carry_backward_op(
     inside: Tensor,
     keep: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    door.check_carry(state, of_values, of_state, queries, keys, inside, keep)
+    if not door.usual_carry(state, of_values, of_state, queries, keys, inside, keep):
+        door.check_carry(state, of_values, of_state, queries, keys, inside, keep)
     door.check_carry_gradients(dout, dlast, state, of_values)
     states, written = _carry(state, of_values, of_state, keys, keep)
     n = len(keys)

@@ -20,7 +20,8 @@ def _scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, options: Options) -> Ten
 # An operator of its own, as the scan is: for its gradient, and so that torch.compile takes it as it is.
 @torch.library.custom_op("lion::decayed_scores", mutates_args=())
 def scores_op(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
-    door.check_scores(q, k, f, b, direction)
+    if not door.usual_scores(q, k, f, b, direction):
+        door.check_scores(q, k, f, b, direction)
     return decayed_scores(q, k, f, b, direction, include_self).contiguous()
 
 
@@ -28,7 +29,8 @@ def scores_op(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, includ
 def scores_backward_op(
     q: Tensor, k: Tensor, f: Tensor, b: Tensor, grad: Tensor, direction: str, include_self: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    door.check_scores(q, k, f, b, direction)
+    if not door.usual_scores(q, k, f, b, direction):
+        door.check_scores(q, k, f, b, direction)
     door.check_scores_gradient(grad, q)
     with torch.autocast(q.device.type, enabled=False):  # some call backward() inside an autocast region
         dq, dk, df, db, _ = decayed_scores_grad(q, k, f, b, grad, direction, include_self)

@@ -66,7 +66,8 @@ def scan_op(
     with_den: bool,
     chunk_size: int | None,
 ) -> tuple[Tensor, Tensor]:
-    door.check_scan(q, k, v, f, b, direction, chunk_size)
+    if not door.usual_scan(q, k, v, f, b, direction, chunk_size):
+        door.check_scan(q, k, v, f, b, direction, chunk_size)
     return _forward(q, k, v, f, b, direction, include_self, with_den, chunk_size)
 
 
@@ -84,7 +85,8 @@ def scan_backward_op(
     with_den: bool,
     chunk_size: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    door.check_scan(q, k, v, f, b, direction, chunk_size)
+    if not door.usual_scan(q, k, v, f, b, direction, chunk_size):
+        door.check_scan(q, k, v, f, b, direction, chunk_size)
     door.check_scan_gradients(dnum, dden, v, f, with_den)
     with torch.autocast(q.device.type, enabled=False):  # some call backward() inside an autocast region
         return _backward(q, k, v, f, b, dnum, dden, Options(direction, include_self, with_den, chunk_size))

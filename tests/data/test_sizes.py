@@ -79,5 +79,5 @@ def test_a_run_says_so(recipe, tmp_path, capsys, monkeypatch):
     (tmp_path / f"x{ending}").write_text(content)
     options = ["--data", str(tmp_path / f"x{ending}"), "--out", str(tmp_path / "run"), "--vocab_size", str(HUGE)]
     assert main(["train", recipe, *options]) == 1
-    assert capsys.readouterr().err.endswith("vocab_size is 100,000,000,000; expected at most 1,048,576.\n")
+    assert "--vocab_size is '100000000000'; expected a whole number from 1 to" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

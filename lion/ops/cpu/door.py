@@ -112,30 +112,30 @@ def check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide) -> None:
         check_like("dden", dden, q, sums, shape, "the shape of den")
 
 
-def check_wanted(wanted: Sequence[bool], **given: Tensor | None) -> None:
-    """By the names of the arguments whose gradients may be wanted."""
-    if len(wanted) != len(given):
-        raise ValueError(f"wanted has length {len(wanted)}; expected {len(given)}, one for each of {', '.join(given)}.")
-    for (name, x), want in zip(given.items(), wanted, strict=True):
-        if want and x is None:
-            raise ValueError(f"wanted is True for {name}, which is None; expected False.")
+def check_wanted(wanted: Sequence[bool], names: Sequence[str], tensors: Sequence[Tensor | None]) -> None:
+    """That there is a flag for each, and none of them set for a tensor that is not given."""
+    if len(wanted) != len(names):
+        raise ValueError(f"wanted has length {len(wanted)}; expected {len(names)}, one for each of {', '.join(names)}.")
+    for i, want in enumerate(wanted):
+        if want and tensors[i] is None:
+            raise ValueError(f"wanted is True for {names[i]}, which is None; expected False.")
 
 
 # cpu_features, cpu_projected and their backward passes
 
 
-def check_features(map: int, maps: Mapping[str, int], q: Tensor, k: Tensor) -> None:
-    given = q is not None and k is not None
-    if not (given and map in maps.values() and q.dim() == k.dim() == 4 and q.dtype in DTYPES and k.dtype in DTYPES):
-        _check_number("map", map, maps)
-        for name, x in (("q", q), ("k", k)):
-            check_first(name, x, 4, "[B, T, H, D]", DTYPES)
-    check_device("k", k, q)
+def usual_features(x: Tensor, *gradient: Tensor) -> bool:
+    """As `usual`."""
+    if x is None or x.dim() != 4 or x.dtype not in DTYPES:
+        return False
+    return all(dy is not None and dy.shape == x.shape and dy.dtype is x.dtype for dy in gradient)
 
 
-def check_features_gradient(name: str, grad: Tensor, x: Tensor) -> None:
-    if grad is None or grad.shape != x.shape or grad.dtype is not x.dtype or grad.device != x.device:
-        check_like(name, grad, x, x.dtype, x.shape, f"the shape of {name[1:]}")
+def check_features(maps: Mapping[str, int], map: int, q: Tensor, k: Tensor) -> None:
+    _check_number("map", map, maps)
+    for name, x in (("q", q), ("k", k)):
+        check_first(name, x, 4, "[B, T, H, D]", DTYPES)
+        check_device(name, x, q)
 
 
 def check_projection(y: Tensor, heads: int, channels: int, map: int, maps: Mapping[str, int], norm: int) -> None:

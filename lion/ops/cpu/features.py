@@ -6,6 +6,7 @@ from torch import Tensor
 
 from lion.ops.cpu import door
 from lion.ops.cpu.library import DTYPES, LIBRARY, below_autograd, loaded, rows
+from lion.ops.door import check_like
 from lion.ops.plain import differentiable_gradients, plain
 
 MAPS = {"silu": 0, "elu": 1}  # as nn/feature_maps.py names them
@@ -55,24 +56,22 @@ def _run(x: Tensor, dy: Tensor | None, out: Tensor, map: int) -> Tensor:
     return out
 
 
-def _check(q: Tensor, k: Tensor, map: int) -> None:
-    door.check_features(map, MAPS, q, k)
-
-
-def _check_gradients(dq: Tensor, dk: Tensor, q: Tensor, k: Tensor, map: int) -> None:
-    _check(q, k, map)
-    door.check_features_gradient("dq", dq, q)
-    door.check_features_gradient("dk", dk, k)
-
-
 def _forward(q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
-    _check(q, k, map)
+    if not (map in PLAIN and door.usual_features(q) and door.usual_features(k)):
+        door.check_features(MAPS, map, q, k)
     return features(q, map), features(k, map)
 
 
 def _backward(dq: Tensor, dk: Tensor, q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
-    _check_gradients(dq, dk, q, k, map)
+    if not (map in PLAIN and door.usual_features(q, dq) and door.usual_features(k, dk)):
+        _check_gradients(dq, dk, q, k, map)
     return features_backward(dq, q, map), features_backward(dk, k, map)
+
+
+def _check_gradients(dq: Tensor, dk: Tensor, q: Tensor, k: Tensor, map: int) -> None:
+    door.check_features(MAPS, map, q, k)
+    check_like("dq", dq, q, q.dtype, q.shape, "the shape of q")
+    check_like("dk", dk, k, k.dtype, k.shape, "the shape of k")
 
 
 library.impl("cpu_features", _forward, "CPU")
@@ -81,7 +80,7 @@ library.impl("cpu_features_backward", _backward, "CPU")
 
 @torch.library.register_fake("lion::cpu_features", lib=library)
 def _(q, k, map):
-    _check(q, k, map)
+    door.check_features(MAPS, map, q, k)
     return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k))
 
 

@@ -19,6 +19,7 @@ from lion.ops.plain import differentiable_gradients, plain
 
 NO_MAP = -1
 FEATURES = {**MAPS, "identity": NO_MAP}
+WANTED = ("log_decay", "self_weight")  # whose gradients are wanted or not
 
 ARGUMENTS = (
     "Tensor y, Tensor? log_decay, Tensor? self_weight, Tensor? mask, Tensor? cu_seqlens, "
@@ -108,8 +109,10 @@ def _features_shape(y, heads, channels, map) -> tuple[int, ...]:
 def _check_gradients(mapped, y, log_decay, self_weight, heads, channels, map, norm, wanted) -> None:
     """What is this operator's own; the rest is the scan's."""
     door.check_projection(y, heads, channels, map, FEATURES, norm)
-    check_like("features", mapped, y, y.dtype, _features_shape(y, heads, channels, map), "the forward pass's")
-    door.check_wanted(wanted, log_decay=log_decay, self_weight=self_weight)
+    shape = _features_shape(y, heads, channels, map)
+    if mapped is None or mapped.shape != shape or mapped.dtype is not y.dtype or mapped.device != y.device:
+        check_like("features", mapped, y, y.dtype, shape, "the forward pass's")
+    door.check_wanted(wanted, WANTED, (log_decay, self_weight))
 
 
 def _backward(

@@ -4,6 +4,8 @@ q, k and v are read where they are, whatever their strides; masks, packing, orde
 and so is the division, so that nothing of the sequence's length is made but the output and its denominators.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
@@ -42,6 +44,7 @@ library.define(
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 NO_GRADIENTS = NOT_GIVEN * 8
+WANTED = ("log_decay", "log_gain", "self_weight")  # whose gradients are wanted or not
 
 scan_op = torch.ops.lion.cpu_scan.default
 scan_backward_op = torch.ops.lion.cpu_scan_backward.default
@@ -206,7 +209,7 @@ def _backward(
     dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
     chunk_size, wide, wanted,
 ):  # fmt: skip
-    door.check_wanted(wanted, log_decay=log_decay, log_gain=log_gain, self_weight=self_weight)
+    door.check_wanted(wanted, WANTED, (log_decay, log_gain, self_weight))
     others = log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
     return gradients(dout, dden, out, den, q, k, v, *others, wanted=wanted)
 
@@ -226,30 +229,29 @@ def gradients(
         dden = dden[0] if dden.dim() == 4 else dden
     make = q.new_empty if mask is None else q.new_zeros  # the kernel writes the rows of real tokens
     into = [make(x.shape) for x in (q, k, v)] if into is None else into
-    B, T, H, D = q.shape
-    decay_heads = H * len(torch.atleast_2d(orders)) if _per_order(log_decay, q) else H
-    per_token = {
-        "log_decay": (B, T, decay_heads, D) if _diagonal(log_decay) else (B, T, decay_heads),
-        "log_gain": (B, T, H),
-        "self_weight": (B, T, H, D) if _diagonal(self_weight) else (B, T, H),
-    }
     dothers = [
-        make(shape, dtype=accumulation_dtype(q)) if want else None
-        for shape, want in zip(per_token.values(), wanted, strict=True)
+        _per_token(x, q, orders, make) if want else None
+        for x, want in zip((log_decay, log_gain, self_weight), wanted, strict=True)
     ]
     fields += [*rows(out), *_den_rows(den), *rows(dout), *rows(dden)]
     fields += [n for x in (*into, *dothers) for n in rows(x)]
     loaded().run(fields, backward=True)
     del keep
-    given = (log_decay, log_gain, self_weight)
-    sums = (
-        q.new_empty(0) if grad is None else _summed(grad, x).to(x.dtype) for grad, x in zip(dothers, given, strict=True)
-    )
+    given = log_decay, log_gain, self_weight
+    sums = (q.new_empty(0) if grad is None else _summed(grad, x) for grad, x in zip(dothers, given, strict=True))
     return *into, *sums
 
 
+def _per_token(x: Tensor, q: Tensor, orders: Tensor | None, make: Callable[..., Tensor]) -> Tensor:
+    """Room for the gradient of decays, gates or weights, of every token even if they are the same for all."""
+    B, T, H, D = q.shape
+    heads = H * len(torch.atleast_2d(orders)) if orders is not None and _per_order(x, q) else H
+    return make((B, T, heads, D) if _diagonal(x) else (B, T, heads), dtype=accumulation_dtype(q))
+
+
 def _summed(grad: Tensor, x: Tensor) -> Tensor:
-    return grad if grad.dim() == x.dim() else grad.sum((0, 1))
+    grad = grad if grad.dim() == x.dim() else grad.sum((0, 1))
+    return grad if grad.dtype is x.dtype else grad.to(x.dtype)
 
 
 library.impl("cpu_scan", forward, "CPU")
@@ -269,7 +271,7 @@ def _(
 ):  # fmt: skip
     door.check_scan(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size)
     door.check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide)
-    door.check_wanted(wanted, log_decay=log_decay, log_gain=log_gain, self_weight=self_weight)
+    door.check_wanted(wanted, WANTED, (log_decay, log_gain, self_weight))
     others = (
         x.new_empty(x.shape) if want else q.new_empty(0)
         for x, want in zip((log_decay, log_gain, self_weight), wanted, strict=True)
