@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from lion.data import reading
 from lion.data.decoding import decode
 from lion.data.listops import from_text, to_text
 from lion.data.sequences import SPLITS, Rows, Sequences, SequenceWriter, bunches, in_order, joined
-from lion.data.tables import delimited, place
+from lion.data.tables import delimited, listed, place
 from lion.files import replace
 from lion.optional import need
 from lion.progress import progress
@@ -24,6 +24,7 @@ PATHFINDER = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_
 SHARE, SEED = 0.1, 42  # of Pathfinder's images for each of validation and test, and which: as S4 and S5 have them
 PER_FOLDER = 1000  # images that are written side by side
 PER_JOB = 200
+LONGEST_NAME = 200  # of a file or folder
 
 Row = TypeVar("Row")
 
@@ -74,10 +75,10 @@ def _expressions(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[b
     rows = delimited(path, "\t", quotes=False)
     _, header = next(rows, (1, []))
     if header != ["Source", "Target"]:
-        raise ValueError(f"{place(path, 1)} has the columns {header}; expected 'Source' and 'Target'.")
+        raise ValueError(f"{place(path, 1)} has the columns [{listed(header)}]; expected 'Source' and 'Target'.")
     for number, fields in rows:
         if len(fields) != 2 or fields[1] not in [*"0123456789"]:
-            got = f"the target {fields[1]!r}" if len(fields) == 2 else f"{len(fields)} fields"
+            got = f"the target {listed(fields[1:])}" if len(fields) == 2 else f"{len(fields)} fields"
             raise ValueError(f"{place(path, number)} has {got}; expected an expression, a tab, and a digit.")
         try:
             yield from_text(fields[0]), int(fields[1])
@@ -118,7 +119,7 @@ def _pairs(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, by
             raise ValueError(f"{place(path, number)} has {len(fields)} fields; expected label, id1, id2, text1, text2.")
         label, _, _, *texts = fields
         if label not in ("0", "1", "0.0", "1.0"):
-            raise ValueError(f"{place(path, number)} has the label {label!r}; expected 0 or 1.")
+            raise ValueError(f"{place(path, number)} has the label {listed([label])}; expected 0 or 1.")
         first, second = (text.encode() for text in texts)
         if not first or not second:
             raise ValueError(f"{place(path, number)} has an empty text; expected two.")
@@ -196,7 +197,10 @@ def _entries(root: Path, path: Path) -> Iterator[tuple[Path, int]]:
         fields = line.split()
         if len(fields) < 4 or fields[3] not in ("0", "1"):
             raise ValueError(f"{path}, line {number} is {line[:80]!r}; expected folder, file, number and label (0, 1).")
-        yield root / fields[0] / fields[1], int(fields[3])
+        inside = PurePosixPath(fields[0], fields[1])
+        if inside.is_absolute() or ".." in inside.parts or max(map(len, inside.parts)) > LONGEST_NAME:
+            raise ValueError(f"{path}, line {number} names {listed(fields[:2])}; expected an image inside of {root}.")
+        yield root / inside, int(fields[3])
 
 
 def _read_images(size: int, entries: list[tuple[Path, int]]) -> Rows:

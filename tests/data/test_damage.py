@@ -194,6 +194,17 @@ def test_pictures_that_are_strips(tmp_path):
         decode(str(path), path)
 
 
+@pytest.mark.parametrize("name", ["/etc x.png", "imgs/../.. x.png", "imgs ../../x.png", f"imgs {'x' * 300}.png"])
+def test_lists_name_images_of_their_folder(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("LION_DATA", str(tmp_path / "data"))
+    listing = tmp_path / "curv_contour_length_14" / "metadata" / "0.npy"
+    listing.parent.mkdir(parents=True)
+    listing.write_text(f"{name} 0 1\n")
+    with pytest.raises(ValueError, match=f"^{listing}, line 1 names .*; expected an image inside of") as caught:
+        long_range("pathfinder", "train", tmp_path)
+    assert len(str(caught.value)) < 1000
+
+
 # Files that would run something.
 
 
