@@ -15,6 +15,9 @@ from lion.cli_data import add_data
 from lion.limits import Batch, Beams, Count, CountOrAll, Epochs, Heat, Seed, Tokens
 from lion.optional import need
 
+TRAINING = ("train", "distill")
+RUN_OPTIONS = ("--help", "--list", "--show", "--out", "--resume", "--accept")  # of them; all others are fields
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch: pages of 2 MiB, or long sequences wait for the system
@@ -23,14 +26,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add in (_demo, _train, _distill, _eval, _predict, _generate, add_bench, add_data, _list, _doctor):
         add(commands)
+    given, fields = _apart(sys.argv[1:] if argv is None else argv)
     try:
-        args, rest = parser.parse_known_args(argv)
+        args, rest = parser.parse_known_args(given)
     except Refused as problem:
         print(_in_one_line(problem), file=sys.stderr)
         return 1
-    if rest and args.command not in ("train", "distill"):  # where they are fields of the run
+    if rest and args.command not in TRAINING:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    args.fields = rest
+    args.fields = [*fields, *rest]
     if args.version:
         from lion._version import __version__
 
@@ -40,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     run: Callable[[argparse.Namespace], None] = args.run
-    if args.command in ("train", "distill", "bench") and amx.avoid():  # before they import torch
+    if args.command in (*TRAINING, "bench") and amx.avoid():  # before they import torch
         print(f"this processor traps on its AMX instructions: {amx.SETTING} is set for this run", file=sys.stderr)
     try:
         run(args)
@@ -62,6 +66,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ninterrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _apart(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Arguments, and of the commands that train the fields of the run: argparse would take their values for others."""
+    given: list[str] = []
+    fields: list[str] = []
+    rest = list(argv)
+    while rest:
+        name, *_ = rest[0].partition("=")
+        its_own = any(option.startswith(name) for option in RUN_OPTIONS)
+        if argv[0] not in TRAINING or not name.startswith("--") or its_own:
+            given.append(rest.pop(0))
+            continue
+        fields.append(rest.pop(0))
+        if "=" not in fields[-1] and rest and not rest[0].startswith("--"):
+            fields.append(rest.pop(0))
+    return given, fields
 
 
 def _in_one_line(problem: Exception) -> str:

@@ -238,6 +238,13 @@ def test_fields_that_only_say_how(run_folder, capsys):
     assert json.loads((run_folder / "run.json").read_text())["run"]["batch"] == 16
 
 
+def test_without_a_recipe(run_folder, capsys):
+    """Values of fields are not taken for one; which it was is not forgotten."""
+    assert main(["train", "--resume", "--out", str(run_folder), "--steps", "5", "--optim.lr=0.001"]) == 0
+    assert "changed: steps is 5, was 4" in capsys.readouterr().out
+    assert json.loads((run_folder / "run.json").read_text())["recipe"] == "digits.lion_s"
+
+
 def test_what_is_accepted(run_folder, capsys):
     assert resume(run_folder, "--steps", "6", "--seed", "1", "--model.dropout", "0", "--accept", "seed") == 1
     assert "another one: model.dropout is 0.0, was 0.1." in capsys.readouterr().err
