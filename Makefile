@@ -13,7 +13,10 @@ test: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
-torture: .venv/ready  # all of the tests, the slow ones too
+torture: .venv/ready  # kills, faults, damage and nonsense, for an hour: a table of what was tried and what was lost
+	$(BIN)/python -m tests.torture
+
+thorough: .venv/ready  # all of the tests, the slow ones too
 	LION_THOROUGH=1 $(BIN)/python -m pytest -n 2
 
 KERNELS := setup.py $(wildcard lion/ops/cpu/*.h lion/ops/cpu/*.cpp)
@@ -27,4 +30,4 @@ KERNELS := setup.py $(wildcard lion/ops/cpu/*.h lion/ops/cpu/*.cpp)
 clean:
 	rm -rf .venv build *.egg-info lion/ops/cpu/*.so lion/ops/cpu/build_failed.txt .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: demo test torture clean
+.PHONY: demo test torture thorough clean

@@ -10,6 +10,7 @@ from tests.torture import Campaign
 
 FULL = {  # attempts of each campaign
     "lost_runs": 210,
+    "shared_runs": 20,
     "model_files": 2000,
     "command_line": 2000,
     "json_files": 2000,

@@ -84,7 +84,7 @@ def test_the_baseline_runs_everywhere():
     assert run_odd_shapes(LION_CPU_ISA="baseline") == "baseline"
 
 
-slow = pytest.mark.skipif(not THOROUGH, reason="it compiles for half a minute: make torture")
+slow = pytest.mark.skipif(not THOROUGH, reason="it compiles for half a minute: make thorough")
 
 
 @pytest.fixture
