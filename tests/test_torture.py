@@ -5,11 +5,11 @@ import importlib
 import pytest
 
 FEW: dict[str, int] = {  # attempts of each campaign
-    "lost_runs": 2,
+    "lost_runs": 1,
     "model_files": 4,
-    "command_line": 10,
+    "command_line": 6,
     "json_files": 1,
-    "raw_operators": 96,
+    "raw_operators": 48,
     "data_files": 4,  # of each format
 }
 

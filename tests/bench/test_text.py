@@ -8,8 +8,10 @@ pytest.importorskip("transformers")
 
 from lion.bench import by_length, text
 from lion.cli import main
+from tests import THOROUGH
 
 
+@pytest.mark.skipif(not THOROUGH, reason="it trains and measures twenty models: make thorough")
 def test_the_command(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     where = tmp_path / "deep" / "text.json"

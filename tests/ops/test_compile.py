@@ -55,8 +55,6 @@ def test_compile_with_gates_and_auto():
     ("decay", "gain", "mask", "direction"),
     [
         ("none", False, True, "both"),
-        ("none", False, False, "forward"),
-        ("fixed", False, False, "both"),
         ("per token", True, True, "both"),
         ("diagonal", False, True, "backward"),
     ],

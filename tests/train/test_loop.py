@@ -22,6 +22,7 @@ from lion.train.checkpoint import Checkpoint
 from lion.train.loop import Diverged, train
 from lion.train.optim import learning_rate
 from lion.train.report import read_metrics
+from tests import THOROUGH
 from tests.train.runs import as_options, small
 
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -106,6 +107,7 @@ def test_resuming_a_finished_run_does_nothing(whole, tmp_path):
     assert metrics["accuracy"] == json.loads((whole / "result.json").read_text())["accuracy"]
 
 
+@pytest.mark.skipif(not THOROUGH, reason="tests/torture/lost_runs.py kills at chosen moments: make thorough")
 def test_killed_again_and_again(whole, tmp_path):
     """SIGKILL at moments of no choice of ours; it saves after every step, so most of them hit a save."""
     folder = tmp_path / "run"
@@ -173,7 +175,7 @@ def run_ranks(command, ranks=2):
     assert [process.wait() for process in running] == [0] * ranks
 
 
-@pytest.mark.parametrize("shard", ["false", "true"])
+@pytest.mark.parametrize("shard", ["false", "true"] if THOROUGH else ["true"])
 def test_two_processes_train_the_same_model(tmp_path, shard):
     quiet = {"model__dropout": "0", "model__drop_path": "0", "save_every": "6", "ema": "0.9"}
     train(small(**quiet), tmp_path / "one")

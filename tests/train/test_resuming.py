@@ -277,7 +277,7 @@ def test_a_checkpoint_of_before(run_folder, capsys):
     assert "of an older lion, and does not tell whether its data is the same" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("line", ["[1, 2]", '"words"', '{"step": "four"}', '{"kind": 3}', "\udcff", "[" * 100_000])
+@pytest.mark.parametrize("line", ['{"step": "four"}', "\udcff", "[" * 100_000])
 def test_a_foreign_line_among_the_metrics(line, run_folder):
     with (run_folder / "metrics.jsonl").open("a", errors="surrogateescape") as file:
         file.write(f"{line}\n")
@@ -285,7 +285,7 @@ def test_a_foreign_line_among_the_metrics(line, run_folder):
 
 
 @pytest.mark.parametrize("field", ["step", "fingerprint", "files", "run", "contents"])
-@pytest.mark.parametrize("value", [None, True, [], {}, "?", 10**30])
+@pytest.mark.parametrize("value", [None, {}, "?"])
 def test_a_state_that_is_none(field, value, run_folder, capsys):
     """Whatever state.json says, there is a message or a resumed run."""
     (path,) = run_folder.glob("checkpoints/*/state.json")
@@ -375,8 +375,15 @@ def test_what_was_left_is_cleaned(run_folder):
     assert (run_folder / "model" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "result.json", "environment.json"])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("run.json", errno.EROFS),
+        ("metrics.jsonl", errno.ENOSPC),
+        ("result.json", errno.EACCES),
+        ("environment.json", errno.EIO),
+    ],
+)
 def test_what_the_file_system_refuses(name, number, run_folder, monkeypatch, capsys):
     ordinary = files.replace
 
