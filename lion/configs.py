@@ -1,9 +1,10 @@
 """Configs are frozen dataclasses: here they become JSON, come back from it, and are changed field by field.
 
 A field is a number, a string, a bool, None, a tuple of these, or another config. Its type says what values it may have
-(lion.limits). `value` checks what comes as JSON, `parsed` what comes as text, `check` what a constructor was given.
+(lion.limits). `checked` takes what comes as JSON, `parsed` what comes as text, `check` what a constructor was given.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -46,7 +47,7 @@ def from_json(kind: type[C], plain: Any, where: str = "", names: Mapping[str, st
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if needed and field.name not in plain:
             raise ValueError(f"{inside(where, field.name)} is missing; expected {expected(hints[field.name])}.")
-    values = {name: value(hints[name], x, inside(where, names.get(name, name))) for name, x in plain.items()}
+    values = {name: checked(hints[name], x, inside(where, names.get(name, name))) for name, x in plain.items()}
     try:
         return kind(**values)
     except ValueError as problem:  # fields that do not go together
@@ -75,7 +76,7 @@ def changed(config: C, path: str, text: str, whole_path: str | None = None) -> C
 def check(config: Any) -> None:
     """What a constructor was given, for `__post_init__`."""
     for name, hint in fields_of(type(config)).items():
-        value(hint, getattr(config, name), name)
+        checked(hint, getattr(config, name), name)
 
 
 def fields_of(kind: type) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def expected(hint: Any, none: str = "null") -> str:
     return WORDS.get(hint, "an object")
 
 
-def value(hint: Any, x: Any, where: str) -> Any:
+def checked(hint: Any, x: Any, where: str) -> Any:
     """What a field of this type becomes by a value of JSON; or an error that names the field, the value and what was
     expected."""
     if dataclasses.is_dataclass(hint) and not isinstance(x, hint):  # type: ignore[arg-type]
@@ -160,7 +161,11 @@ def _fitting(hint: Any, x: Any, message: Callable[[str], str]) -> Any:
     if origin in (typing.Union, types.UnionType):
         if x is None and type(None) in args:
             return None
-        return _fitting(next(kind for kind in args if kind is not type(None)), x, message)
+        *others, last = (kind for kind in args if kind is not type(None))
+        for kind in others:
+            with contextlib.suppress(ValueError):
+                return _fitting(kind, x, message)
+        return _fitting(last, x, message)
     if origin is tuple and isinstance(x, tuple | list) and len(args) in (len(x), 2 if args[-1] is Ellipsis else -1):
         kinds = (args[0],) * len(x) if args[-1] is Ellipsis else args
         return tuple(_fitting(kind, part, message) for kind, part in zip(kinds, x, strict=True))

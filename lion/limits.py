@@ -59,9 +59,10 @@ Depth = Annotated[int, Between(0, 1 << 10)]  # blocks
 Hidden = Annotated[int, Between(1, 1 << 20)]  # channels within an MLP
 Ratio = Annotated[float, Between(0, 1024)]  # of an MLP's width and the layer's
 Classes = Annotated[int, Between(0, 1 << 24)]
-Vocabulary = Annotated[int, Between(1, 1 << 24)]
-TokenId = Annotated[int, Between(0, (1 << 24) - 1)]
+Vocabulary = Annotated[int, Between(1, 1 << 22)]  # tokens
+TokenId = Annotated[int, Between(0, (1 << 22) - 1)]
 Tokens = Annotated[int, Between(1, 1 << 30)]  # of a sequence
+SomeTokens = Annotated[int, Between(2, 1 << 30)]
 TokensOrAll = Annotated[int, Between(0, 1 << 30)]  # 0: as many as there are
 Pixels = Annotated[int, Between(1, 1 << 14)]  # along one side of an image
 PixelsOrAll = Annotated[int, Between(0, 1 << 14)]
@@ -87,8 +88,11 @@ Epochs = Annotated[float, Between(0.0, 1e6)]
 Batch = Annotated[int, Between(1, 1 << 20)]
 Parts = Annotated[int, Between(1, 1 << 20)]  # of a batch
 Workers = Annotated[int, Between(0, 1 << 10)]
+Processes = Annotated[int, Between(1, 1 << 10)]
 Examples = Annotated[int, Between(0, 10**12)]  # 0: all
+SomeExamples = Annotated[int, Between(1, 10**12)]
 Nesting = Annotated[int, Between(0, 100)]  # of lists, and of their arguments; 0: as usual
+SomeNesting = Annotated[int, Between(2, 100)]
 
 # Options of commands.
 Rounds = Annotated[int, Between(1, 10**6)]

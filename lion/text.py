@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+LONGEST = 600  # characters of what is wrong with a file
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns as wide as they need to be; numbers (and dashes for none) to the right."""
@@ -39,3 +41,9 @@ def ratio(x: float | None) -> str:
 
 def percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f}%"
+
+
+def short(text: str) -> str:
+    """In one line, and not a long one."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"

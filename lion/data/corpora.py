@@ -10,10 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lion.configs import checked
 from lion.data import FETCHED, lion_data_folder
 from lion.data.hub import hub_rows, on_hub
-from lion.data.sizes import TOKENS, at_most
 from lion.data.tables import check_characters, ending, listed, place, records, text_blocks, text_lines
+from lion.limits import SomeExamples
 from lion.ops.checks import one_of
 
 IN_FOLDERS = (".txt", ".jsonl", ".json", ".parquet", ".arrow")
@@ -41,9 +42,8 @@ def documents(
 ) -> Documents:
     """The documents of a source: a set of Hugging Face's hub, as "hf://allenai/c4/en", its training part; or files, as
     `corpus` takes them, or "english" and "imdb", which `lion.data.fetch` gets. At most `limit`, the first ones."""
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}; expected at least 1, or None for all.")
-    at_most("limit", limit or 0, TOKENS)
+    if limit is not None:
+        checked(SomeExamples, limit, "limit")
     found = _hub(str(source), column) if on_hub(source) else corpus(source, column=column, per=per)
     if limit is None:
         return found

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from lion.configs import checked
 from lion.data import SPLICE, content, lion_data_folder, stratified
 from lion.data.augment import draws
 from lion.data.batches import IGNORED, Batch, padded_width, split_keys
@@ -27,11 +28,10 @@ from lion.data.fasta import (
     reverse_complement,
 )
 from lion.data.kept import check_tokens
-from lion.data.sizes import TOKENS as MOST_TOKENS
-from lion.data.sizes import at_most
 from lion.data.tables import SPLITS as TRAIN_TEST
 from lion.data.tables import as_labels, brief, ending, labelled, listed, place, records, text_lines
 from lion.data.text import MASKED, SPLITS
+from lion.limits import SomeTokens, Tokens
 from lion.ops.checks import one_of
 
 SEQUENCES = ("sequence", "sequences", "seq", "dna", "nucleotides", "bases", "text")  # names of columns
@@ -89,10 +89,8 @@ class Windows:
         one_of("split", split, SPLITS)
         if not 0 <= holdout < 1:
             raise ValueError(f"holdout is {holdout}; expected a share from 0, for none, to less than 1.")
-        for name, value in (("length", length), ("block", block)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1 nucleotide.")
-            at_most(name, value, MOST_TOKENS)
+        checked(Tokens, length, "length")
+        checked(Tokens, block, "block")
         if len(genome) // block > MOST_BLOCKS:
             raise ValueError(f"block is {block}; expected at least {len(genome) // MOST_BLOCKS + 1} nucleotides.")
         self.genome, self.length, self.split = genome, length, split
@@ -366,9 +364,8 @@ class LabelledSequences:
             raise ValueError(
                 f"there are {len(found.tokens)} sequences and {len(found.labels)} labels; expected one label each."
             )
-        if max_length is not None and max_length < 2:
-            raise ValueError(f"max_length is {max_length}; expected at least 2: [CLS] and a nucleotide.")
-        at_most("max_length", max_length or 0, MOST_TOKENS)
+        if max_length is not None:
+            checked(SomeTokens, max_length, "max_length")  # [CLS] and a nucleotide
         room = max(map(len, found.tokens)) if max_length is None else max_length - 1
         self.max_length, self.reverse_complement, self.seed = room + 1, reverse_complement, seed
         rows = [row[:room] for row in found.tokens]

@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from lion.configs import checked
 from lion.data import FETCHED, MNIST_ZIP, File, collections_of, content, lion_data_folder, reading, stratified
 from lion.data.augment import Augment, draws, scatter, seeded, timm_transform
 from lion.data.decoding import decode
-from lion.data.sizes import IMAGE, at_most
+from lion.limits import Pixels
 from lion.ops.checks import one_of
 from lion.optional import need
 
@@ -149,7 +150,7 @@ def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) ->
     """The middle of an image, of this height and width, as values in 0..1 [channels, H, W]: not normalised yet."""
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}; expected 1, for grey, or 3.")
-    at_most("size", max(size), IMAGE)
+    checked(tuple[Pixels, Pixels], size, "size")
     pixels = _middle(decode(str(path), path, mode="L" if channels == 1 else "RGB"), *size)
     return torch.from_numpy(pixels).view(*size, channels).permute(2, 0, 1).float().div(255)
 
@@ -195,9 +196,8 @@ def load_images(
     """
     one_of("name", name, IMAGE_SETS)
     one_of("split", split, SPLITS)
-    if size is not None and size < 1:
-        raise ValueError(f"size is {size}; expected at least 1.")
-    at_most("size", size or 0, IMAGE)
+    if size is not None:
+        checked(Pixels, size, "size")
     if not 0 < holdout < 1:
         raise ValueError(f"holdout is {holdout}; expected a share between 0 and 1.")
     path = Path(data).expanduser() if data is not None else None

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lion.configs import check
 from lion.data.sequences import Counts, Rows, SequenceWriter, fill, in_order
-from lion.data.sizes import at_most
 from lion.data.tables import brief
+from lion.limits import SomeNesting
 from lion.progress import progress
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")  # the last: the sum's last digit
@@ -23,7 +24,6 @@ DIGIT, OPERATOR, END = 1, 11, 15  # the first tokens of their kind
 NESTED = 0.25  # the probability that an argument is a list itself
 COUNTS = Counts(96_000, 2_000, 2_000)
 NODES = 2_000_000  # of all expressions drawn at once, about
-MOST_DEPTH = 100
 GIVE_UP = 64  # draws in a row without a new expression
 
 
@@ -33,14 +33,11 @@ class ListOpsRules:
 
     min_length: int = 500  # more than so many tokens
     max_length: int = 2000  # less than
-    max_depth: int = 10  # of digits: one list within another at most 9 times
-    max_args: int = 10  # of a list; at least 2
+    max_depth: SomeNesting = 10  # of digits: one list within another at most 9 times
+    max_args: SomeNesting = 10  # of a list; at least 2
 
     def __post_init__(self) -> None:
-        if self.max_args < 2 or self.max_depth < 2:
-            raise ValueError(f"max_args is {self.max_args}, max_depth {self.max_depth}; expected at least 2 each.")
-        at_most("max_depth", self.max_depth, MOST_DEPTH)
-        at_most("max_args", self.max_args, NODES)
+        check(self)
         longest = 1
         for _ in range(self.max_depth - 1):
             longest = 2 + self.max_args * longest

@@ -9,12 +9,13 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from lion.configs import checked
 from lion.data.sequences import Counts, Rows, SequenceWriter, fill, in_order
-from lion.data.sizes import at_most
+from lion.limits import Between
 from lion.progress import progress
 
 COUNTS = Counts(160_000, 20_000, 20_000)
@@ -46,9 +47,7 @@ class PathfinderRules:
     short_contrast: float = 1.0  # of the short ones'
 
     def __post_init__(self) -> None:
-        if self.contour_length < 3:
-            raise ValueError(f"contour_length is {self.contour_length}; expected at least 3, 14 is the arena's.")
-        at_most("contour_length", self.contour_length, 4 * self.size)
+        checked(Annotated[int, Between(3, 4 * self.size)], self.contour_length, "contour_length")  # 14 is the arena's
         if self.size < 4 * self.seed_distance:
             raise ValueError(f"size is {self.size}; expected at least 4 times seed_distance, {self.seed_distance}.")
         if not self.margins or min(self.margins) * 4 < self.paddle_length - 2 * self.thickness:

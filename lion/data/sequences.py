@@ -16,11 +16,12 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from lion.configs import checked
 from lion.data import content, lion_data_folder
 from lion.data.batches import Batch, padded_width, split_keys
 from lion.data.kept import check_tokens, load_numbers, reading_kept
-from lion.data.sizes import EXAMPLES, PROCESSES, TOKENS, at_most
 from lion.files import DamagedFile, make_once, read_json, write_json
+from lion.limits import Processes, SomeExamples, Tokens
 from lion.ops.checks import one_of
 from lion.progress import Bar
 
@@ -40,9 +41,7 @@ class Counts(NamedTuple):
 
     def check(self) -> "Counts":
         for split, count in zip(SPLITS, self, strict=True):
-            if not isinstance(count, int) or count < 1:
-                raise ValueError(f"{split} is to have {count!r} examples; expected a whole number, at least 1.")
-            at_most(f"the count of {split}", count, EXAMPLES)
+            checked(SomeExamples, count, f"the count of {split}")
         return self
 
 
@@ -67,9 +66,7 @@ def in_order(
 ) -> Generator[Done, None, None]:
     """What becomes of each job, in their order, by so many processes (as many as there are processors)."""
     processes = processors() if processes is None else processes
-    if processes < 1:
-        raise ValueError(f"processes is {processes}; expected at least 1.")
-    at_most("processes", processes, PROCESSES)
+    checked(Processes, processes, "processes")
     if processes == 1:
         yield from map(work, jobs)
         return
@@ -181,11 +178,9 @@ class Sequences:
 
     def __init__(self, folder: Path, split: str, kind: Kind):
         one_of("split", split, SPLITS)
-        if kind.max_length < 1:
-            raise ValueError(f"max_length is {kind.max_length}; expected at least 1.")
+        checked(Tokens, kind.max_length, "max_length")
         self.folder, self.split = folder, split
         self.kind, self.classes, self.max_length, self.vocab_size = kind, kind.classes, kind.max_length, kind.vocab_size
-        at_most("max_length", kind.max_length, TOKENS)
         self._tokens: np.ndarray | None = None
         with reading_kept(folder):
             self._open()

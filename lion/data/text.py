@@ -10,15 +10,16 @@ from typing import BinaryIO
 import numpy as np
 import torch
 
+from lion.configs import checked
 from lion.data import content, lion_data_folder
 from lion.data.augment import draws
 from lion.data.batches import IGNORED, Batch, padded_width, split_keys
 from lion.data.corpora import Documents, as_documents
 from lion.data.kept import check_tokens, reading_kept
-from lion.data.sizes import TOKENS, at_most
 from lion.data.tables import Text
 from lion.data.tokenizers import TextTokenizer
 from lion.files import DamagedFile, make_once, read_json, write_json
+from lion.limits import SomeTokens
 from lion.ops.checks import one_of
 from lion.progress import progress
 
@@ -57,9 +58,7 @@ class PackedTokens:
         one_of("split", split, SPLITS)
         if not 0 <= holdout < 1:
             raise ValueError(f"holdout is {holdout}; expected a share from 0, for none, to less than 1.")
-        if length < 2:
-            raise ValueError(f"length is {length}; expected at least 2 tokens.")
-        at_most("length", length, TOKENS)
+        checked(SomeTokens, length, "length")
         source = as_documents(documents)
         self.tokenizer, self.length, self.split = tokenizer, length, split
         self.start = [] if tokenizer.cls_id is None else [tokenizer.cls_id]

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lion.data import FETCHED, lion_data_folder, reading, sizes
-from lion.data.sizes import at_most
+from lion.configs import checked
+from lion.data import FETCHED, lion_data_folder, reading
 from lion.data.tables import brief, text_lines
 from lion.files import read_object, replace, write_json
+from lion.limits import Vocabulary
 from lion.optional import need
 
 TOKENIZER, CONFIG, VOCABULARY = "tokenizer.json", "tokenizer_config.json", "vocab.txt"
@@ -156,7 +157,7 @@ class FastTokenizer(TextTokenizer):
             specials = {x.content: i for i, x in self._tokenizer.get_added_tokens_decoder().items() if x.special}
             vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
             size = max(vocabulary.values(), default=-1) + 1
-            at_most("its largest id", size, sizes.VOCABULARY)
+            checked(Vocabulary, size, "the largest id + 1")
             super().__init__(self._tokenizer.to_str(), size, specials)
 
     def __reduce__(self) -> tuple[type["FastTokenizer"], tuple[str, str]]:
@@ -224,8 +225,7 @@ def train_wordpiece(
     """A tokenizer as BERT's; the same for the same documents. It may have fewer tokens than `vocab_size`, of a small
     text. `alphabet`: how many characters to tell apart, the most frequent ones: more for Chinese."""
     _check_size(vocab_size, len(BERT) + 1, "the special tokens and a character")
-    if not 1 <= alphabet <= sizes.VOCABULARY:
-        raise ValueError(f"alphabet is {alphabet:,}; expected 1 to {sizes.VOCABULARY:,} characters.")
+    checked(Vocabulary, alphabet, "alphabet")
     package = need("tokenizers", "tokenizers", "text")
     normal, cut = package.normalizers.BertNormalizer(lowercase=lowercase), package.pre_tokenizers.BertPreTokenizer()
     # Both look at nothing beyond white space, so that it is enough to do each distinct piece between it once.
@@ -313,7 +313,7 @@ def _cut(documents: Iterable[str]) -> Iterator[str]:
 
 
 def _check_size(vocab_size: int, least: int, what: str) -> None:
-    at_most("vocab_size", vocab_size, sizes.VOCABULARY)
+    checked(Vocabulary, vocab_size, "vocab_size")
     if vocab_size < least:
         raise ValueError(f"vocab_size is {vocab_size}; expected at least {least}, for {what}.")
 

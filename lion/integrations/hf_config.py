@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from lion import files
-from lion.configs import from_json, value
-from lion.integrations.hf_files import CONFIG_TYPES, GENERATION_TYPES, SIZES
+from lion.configs import checked, from_json
+from lion.integrations.hf_files import CONFIG_TYPES, GENERATION_TYPES, check_fields
 from lion.limits import Hidden, Width
 from lion.models.causal import MEMORIES, CausalConfig
 from lion.models.encoder import EncoderConfig
-from lion.models.fields import check_fields, short
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.optional import need_transformers
+from lion.text import short
 
 need_transformers()
 
@@ -110,10 +110,16 @@ class LionBaseConfig(PreTrainedConfig):
         # Kernels of the hub are none that a file is to choose.
         content = {name: x for name, x in config_dict.items() if name != "attn_implementation"}
         try:
-            check_fields(content, GENERATION_TYPES | CONFIG_TYPES | typing.get_type_hints(cls.__init__), SIZES)
+            check_fields(content, cls._types())
             return super().from_dict(content, **options)
         except Exception as problem:
             raise ValueError(f"{where} makes no model: {short(str(problem))}") from problem
+
+    @classmethod
+    def _types(cls) -> dict[str, Any]:
+        own = typing.get_type_hints(cls.__init__)
+        del own["others"]
+        return own | GENERATION_TYPES | CONFIG_TYPES
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
@@ -276,8 +282,8 @@ class LionCausalConfig(LionBaseConfig):
 
     def causal(self) -> CausalConfig:
         """The same as lion.models.causal has it."""
-        width, hidden = value(Width, self.hidden_size, "hidden_size"), self.intermediate_size
-        ratio = 4.0 if hidden is None else value(Hidden, hidden, "intermediate_size") / width
+        width, hidden = checked(Width, self.hidden_size, "hidden_size"), self.intermediate_size
+        ratio = 4.0 if hidden is None else checked(Hidden, hidden, "intermediate_size") / width
         return self._as(CausalConfig, CAUSAL_FIELDS, mlp_ratio=ratio)
 
     inner = causal

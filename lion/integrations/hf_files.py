@@ -1,59 +1,56 @@
 """Files of transformers' models that are not what they should be: named before transformers stumbles over them."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lion import files
-from lion.models.fields import check_fields, short
+from lion.configs import checked
+from lion.limits import Classes
 from lion.models.saving import misfit
+from lion.text import short
 
-SIZES = {  # the smallest and the largest of a config in a file: others would take all memory before they are refused
-    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"), (1, 2**24)),
-    "num_hidden_layers": (1, 10_000),
-    "max_position_embeddings": (1, 2**24),
-    "type_vocab_size": (0, 2**24),
-    "num_labels": (0, 2**24),
-}
 CONFIG_TYPES: dict[str, Any] = {  # of fields that all of transformers' configs may have
     **dict.fromkeys(("dtype", "torch_dtype", "problem_type", "transformers_weights"), str | None),
     **dict.fromkeys(("id2label", "label2id", "quantization_config", "fusion_config", "auto_map"), dict | None),
     **dict.fromkeys(("output_attentions", "output_hidden_states", "return_dict"), bool | None),
     **dict.fromkeys(("is_encoder_decoder", "is_decoder", "add_cross_attention"), bool | None),
-    "architectures": list[str] | None,
-    "num_labels": int | None,
+    "architectures": tuple[str, ...] | None,
+    "num_labels": Classes | None,
     "chunk_size_feed_forward": int | None,
 }
 GENERATION_TYPES: dict[str, Any] = {  # of generation_config.json
     **dict.fromkeys(("max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams"), int | None),
     **dict.fromkeys(("top_k", "no_repeat_ngram_size", "num_return_sequences", "max_cache_len"), int | None),
     **dict.fromkeys(("pad_token_id", "bos_token_id", "forced_bos_token_id"), int | None),
-    **dict.fromkeys(("eos_token_id", "forced_eos_token_id", "decoder_start_token_id"), int | list[int] | None),
+    **dict.fromkeys(("eos_token_id", "forced_eos_token_id", "decoder_start_token_id"), int | tuple[int, ...] | None),
     **dict.fromkeys(("max_time", "temperature", "top_p", "min_p", "top_h", "typical_p"), float | None),
     **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "repetition_penalty", "length_penalty"), float | None),
     **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty"), float | None),
     **dict.fromkeys(("do_sample", "use_cache", "remove_invalid_values", "renormalize_logits"), bool | None),
     **dict.fromkeys(("output_scores", "output_logits", "output_attentions", "output_hidden_states"), bool | None),
     **dict.fromkeys(("return_dict_in_generate", "token_healing", "disable_compile"), bool | None),
-    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), list[int] | None),
-    "bad_words_ids": list[list[int]] | None,
-    "stop_strings": str | list[str] | None,
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), tuple[int, ...] | None),
+    "bad_words_ids": tuple[tuple[int, ...], ...] | None,
+    "stop_strings": str | tuple[str, ...] | None,
     "early_stopping": bool | str | None,
     "cache_implementation": str | None,
     "cache_config": dict | None,
 }
 
 
+def check_fields(content: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "") -> None:
+    """That the fields that are known are of their types."""
+    for name, x in content.items():
+        if name in wanted:
+            checked(wanted[name], x, where + name)
+
+
 def check_generation(path: Path) -> None:
     """transformers takes a generation_config.json that is damaged for none."""
     if path.exists():
-        try:
-            check_fields(files.read_object(path), GENERATION_TYPES, {})
-        except files.DamagedFile:
-            raise
-        except ValueError as problem:
-            raise ValueError(f"{path}: {problem}") from None
+        check_fields(files.read_object(path), GENERATION_TYPES, f"{path}: ")
 
 
 class Misfit(ValueError, RuntimeError):

@@ -20,14 +20,11 @@ from torch import Tensor, nn
 
 from lion import checksums, files
 from lion._version import __version__
-from lion.configs import an_object, from_json, shown, to_json, value
-from lion.limits import TokenId
+from lion.configs import checked, from_json, to_json
 from lion.memory import outline
-from lion.models.causal import CausalConfig, CausalModel
-from lion.models.encoder import Encoder, EncoderConfig
-from lion.models.fields import short
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.vision import VisionConfig, VisionModel
+from lion.text import short
 
 KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
     "vision": (VisionConfig, VisionModel),
@@ -35,9 +32,7 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
 }
 # Where the classes are, by what Hugging Face's config.json calls model_type.
 HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
-CORES: dict[type, type[nn.Module]] = {EncoderConfig: Encoder, CausalConfig: CausalModel}  # by config
-PREFIXES = ("lion.encoder.", "encoder.", "model.")  # of their parameters' names
-CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # Hugging Face's, of a model in several files
 SHOWN = 3  # names in an error
 # Parameters that weights of before do not fit any more, by a part of their names, and what to do about it.
@@ -162,49 +157,16 @@ def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[
 
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
     home, path = importlib.import_module(HUGGING_FACE[plain["model_type"]]), folder / CONFIG
-    names = value(tuple[str, ...] | None, plain.get("architectures"), f"{path}: architectures")
+    names = checked(tuple[str, ...] | None, plain.get("architectures"), f"{path}: architectures")
     name = next(iter(names or ()), "model without a name")
     known = [x for x in home.__all__ if hasattr(getattr(home, x), "base_model_prefix")]
     if name not in known:
         raise ValueError(f"{path} is of a {short(name)}; expected one of {', '.join(known)}.")
-    if (folder / WEIGHTS).exists():
-        _check_config(getattr(home, name).config_class, folder, plain)
-    _check_generation(folder / GENERATION)
     model, found = load_pretrained(getattr(home, name), folder)
     wrong = {what.replace("_", " "): sorted(map(str, names)) for what, names in found.items()}
     if any(wrong.values()):
         raise ValueError(misfit(folder / WEIGHTS, wrong))
     return model
-
-
-def _check_config(kind: Any, folder: Path, plain: dict[str, Any]) -> None:
-    """The weights are of the model that a config of Hugging Face's kind describes. Transformers would make it first,
-    however large it is."""
-    try:
-        inner = kind.from_dict(dict(plain)).inner()
-        core = outline(lambda: CORES[type(inner)](inner))
-    except Exception as problem:  # transformers has fields of its own, and stumbles over them in its own ways
-        raise ValueError(f"{folder / CONFIG} makes no model: {problem}") from problem
-    from safetensors import safe_open
-
-    with files.intact(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
-        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    prefix = next((x for x in PREFIXES if any(name.startswith(x) for name in shapes)), "")
-    got = {name: torch.empty(shape, device="meta") for name, shape in shapes.items() if name.startswith(prefix)}
-    _check_fit({f"{prefix}{name}": x for name, x in core.state_dict().items()}, got, folder / WEIGHTS)
-
-
-def _check_generation(path: Path) -> None:
-    """transformers' settings for `generate`, if there are any."""
-    if not path.exists():
-        return
-    for name, x in an_object(files.read_json(path), str(path)).items():
-        some = x if isinstance(x, list) else [x]
-        if name.endswith("_token_id") and x is not None:
-            for token in some:
-                value(TokenId, token, f"{path}: {name}")
-        elif not all(isinstance(one, int | float | str | None) for one in some):
-            raise ValueError(f"{path}: {name} is {shown(x)}; expected a number, a text, true, false or null.")
 
 
 def _kind(model: nn.Module) -> str:

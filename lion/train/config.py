@@ -79,7 +79,7 @@ class Run:
         """What `to_json` made; `where` as in lion.configs.from_json."""
         run, place = configs.an_object(plain, where or "run"), configs.inside(where, "task")
         task = read_from_file(configs.entry(run, "task", where), where.removesuffix(": run") or "a file")
-        kind = configs.value(Annotated[str, OneOf(TASKS)], task.pop("kind", None), f"{place}.kind")
+        kind = configs.checked(Annotated[str, OneOf(TASKS)], task.pop("kind", None), f"{place}.kind")
         return configs.from_json(Run, {**run, "task": configs.from_json(task_of_kind(kind), task, place)}, where)
 
     def changed(self, path: str, text: str) -> "Run":
@@ -102,6 +102,6 @@ def read_run(path: Path) -> Saved:
     """run.json, as a run has written it, or a person. What is wrong is named, with the file."""
     place = f"{path}: "
     plain = configs.an_object(files.read_json(path), place)
-    recipe = configs.value(str | None, plain.get("recipe"), f"{place}recipe")
+    recipe = configs.checked(str | None, plain.get("recipe"), f"{place}recipe")
     run = Run.from_json(configs.entry(plain, "run", place), f"{place}run")
     return Saved(recipe, run, dict(configs.entry(plain, "to_predict", place)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lion.configs import check, value
+from lion.configs import check, checked
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
 from lion.limits import Beams, Count, CountOrAll, Heat, Seed
 from lion.train.text import CausalTask
@@ -37,7 +37,7 @@ def generate(
     show: Callable[[str], None] = lambda piece: None,
 ) -> str:
     """What a model makes of a prompt, the prompt included; `show` gets it while it is being made."""
-    value(Count, tokens, "tokens")
+    checked(Count, tokens, "tokens")
     run, model, _ = load_run(folder)
     if not isinstance(run.task, CausalTask) or not hasattr(model, "generation_mode"):
         raise ValueError(f"the run in {folder} is no model that goes on with a text; expected one of `train causal`.")

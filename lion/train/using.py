@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lion.configs import from_json, value
+from lion.configs import checked, from_json
 from lion.data import fasta
 from lion.data.tokenizers import tokenizer_of_model
 from lion.files import DamagedFile
@@ -73,7 +73,7 @@ def evaluate(folder: Path, *, form: Form = "auto", batch: int | None = None, tes
     """The held-out metrics of a run, computed in some form, so many examples at once (as in training). What has labels
     may be tested on something else: a task's `test`."""
     run, model, _ = load_run(folder)
-    batch = run.batch // run.accumulate or 1 if batch is None else value(Batch, batch, "batch")
+    batch = run.batch // run.accumulate or 1 if batch is None else checked(Batch, batch, "batch")
     set_form(model, form)
     task: Any = run.task.using(folder / "model")
     if test:
@@ -114,7 +114,7 @@ class Guess(NamedTuple):
 def predict(folder: Path, inputs: Sequence[str], *, form: Form = "auto", best: int = 3) -> list[list[Guess]]:
     """The most likely classes of each image (a path) or text, the likeliest first; of a model that learned from hidden
     words, what [MASK] hides."""
-    value(Count, best, "best")
+    checked(Count, best, "best")
     run, model, known = load_run(folder)
     kind = task_kind(run.task)
     if kind in NOTHING_TO_CHOOSE:

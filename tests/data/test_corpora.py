@@ -167,7 +167,7 @@ def test_limits_and_keys(tmp_path):
     assert documents(str(path)).key == keys[0]
     write_lines(path, [{"text": str(i)} for i in range(6)])
     assert documents(path).key != keys[0]
-    with fails(ValueError, "limit is 0; expected at least 1, or None for all."):
+    with fails(ValueError, "limit is 0; expected a whole number from 1 to 1,000,000,000,000."):
         documents(path, limit=0)
     assert as_documents(["a", "b"]).key == as_documents(iter(["a", "b"])).key != as_documents(["ab"]).key
     with fails(TypeError, "documents is a str; expected a list of them, or lion.data.corpora.documents(path)."):

@@ -142,9 +142,9 @@ def test_windows_that_are_wrong(genome, tmp_path):
         windows(genome, holdout=1)
     with fails(ValueError, "holdout is 0, so nothing is held out to evaluate on; expected a share above 0."):
         windows(genome, "validation", holdout=0)
-    with fails(ValueError, "length is 0; expected at least 1 nucleotide."):
+    with fails(ValueError, "length is 0; expected a whole number from 1 to 1,073,741,824."):
         windows(genome, length=0)
-    with fails(ValueError, "block is 0; expected at least 1 nucleotide."):
+    with fails(ValueError, "block is 0; expected a whole number from 1 to 1,073,741,824."):
         windows(genome, block=0)
     got = f"validation of {genome.name} has no stretch of 10,000 nucleotides without a gap; the longest has "
     with pytest.raises(ValueError, match=re.escape(got)):
@@ -515,7 +515,7 @@ def test_the_other_strand_of_labelled_sequences():
 def test_labelled_sets_that_are_wrong():
     with fails(ValueError, "there are 0 sequences and 0 labels; expected one label each."):
         LabelledSequences(LabelledDna([], np.zeros(0, np.int64), ["a"]))
-    with fails(ValueError, "max_length is 1; expected at least 2: [CLS] and a nucleotide."):
+    with fails(ValueError, "max_length is 1; expected a whole number from 2 to 1,073,741,824."):
         labelled_set(max_length=1)
 
 

@@ -156,13 +156,13 @@ def test_rules_and_texts_that_are_wrong(tmp_path):
     with fails(got + "is the longest with max_depth 3 and max_args 10."):
         ListOpsRules(max_depth=3)
     with fails(
-        "max_depth is 10, max_args 500, which is 1.5e+16 tokens of an expression, on average; expected less "
+        "max_depth is 50, max_args 10, which is 1.3e+09 tokens of an expression, on average; expected less "
         "deep or shorter lists."
     ):
-        ListOpsRules(max_args=500)
+        ListOpsRules(max_depth=50)
     with pytest.raises(ValueError, match="and all together none; expected enough for all parts: ask for other lengths"):
         write_listops(tmp_path, ListOpsRules(1900, 2000, 4, 20), Counts(10, 1, 1), 0, 1)
-    with fails("max_args is 1, max_depth 10; expected at least 2 each."):
+    with fails("max_args is 1; expected a whole number from 2 to 100."):
         ListOpsRules(max_args=1)
     with fails("has '[FIRST'; expected digits, [MIN [MAX [MED [SM and ]"):
         from_text("[FIRST 1 2 ]")

@@ -296,7 +296,7 @@ def test_what_is_damaged_or_unknown(tmp_path):
         long_range("text", "train", size=3)
     with pytest.raises(FileNotFoundError, match=r"nowhere, which does not exist; expected the folder of the arena's"):
         long_range("image", "train", data=tmp_path / "nowhere")
-    with fails(ValueError, "test is to have 0 examples; expected a whole number, at least 1."):
+    with fails(ValueError, "the count of test is 0; expected a whole number from 1 to 1,000,000,000,000."):
         long_range("pathfinder", "train", counts=(1, 1, 0))
     assert {*LONG_RANGE} == {"listops", "text", "retrieval", "image", "pathfinder", "pathx"}
 

@@ -130,7 +130,7 @@ def test_the_same_bytes_from_one_process_or_two(tmp_path):
 def test_rules_that_are_wrong():
     for message, options in {
         "size is 20; expected at least 4 times seed_distance, 7.0.": {"size": 20},
-        "contour_length is 2; expected at least 3, 14 is the arena's.": {"contour_length": 2},
+        "contour_length is 2; expected a whole number from 3 to 128.": {"contour_length": 2},
         "margins is (); expected all at least a quarter of paddle_length.": {"margins": ()},
     }.items():
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

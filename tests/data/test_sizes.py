@@ -20,37 +20,41 @@ HUGE = 10**11
 DNA = LabelledDna([np.ones(3, np.uint8)], np.zeros(1, np.int64), ["a", "b"])
 TEXTS = ["some words"]
 CASES = {
-    "vocab_size is 100,000,000,000; expected at most 1,048,576.": [
+    "vocab_size is 100000000000; expected a whole number from 1 to 4,194,304.": [
         lambda: train_wordpiece(TEXTS, HUGE),
         lambda: train_byte_bpe(TEXTS, HUGE),
     ],
-    "vocab_size is -1; expected at least 6, for the special tokens and a character.": [
-        lambda: train_wordpiece(TEXTS, -1),
+    "vocab_size is 5; expected at least 6, for the special tokens and a character.": [
+        lambda: train_wordpiece(TEXTS, 5),
     ],
-    "vocab_size is -1; expected at least 257, for every byte and the end of a text.": [
-        lambda: train_byte_bpe(TEXTS, -1),
+    "vocab_size is 256; expected at least 257, for every byte and the end of a text.": [
+        lambda: train_byte_bpe(TEXTS, 256),
     ],
-    "alphabet is 100,000,000,000; expected 1 to 1,048,576 characters.": [
+    "alphabet is 100000000000; expected a whole number from 1 to 4,194,304.": [
         lambda: train_wordpiece(TEXTS, 100, alphabet=HUGE),
     ],
-    "size is 100,000,000,000; expected at most 16,384.": [
+    "size is 100000000000; expected a whole number from 1 to 16,384.": [
         lambda: load_images("digits", "train", size=HUGE),
+    ],
+    "size is (100000000000, 8); expected 2 values, each a whole number from 1 to 16,384.": [
         lambda: read_image("x.png", size=(HUGE, 8)),
     ],
-    "length is 100,000,000,000,000,000,000,000; expected at most 1,099,511,627,776.": [
-        lambda: PackedTokens(TEXTS, ByteTokenizer(), HUGE * 10**12),
+    "length is 100000000000; expected a whole number from 2 to 1,073,741,824.": [
+        lambda: PackedTokens(TEXTS, ByteTokenizer(), HUGE),
     ],
-    "limit is 100,000,000,000,000,000,000,000; expected at most 1,099,511,627,776.": [
+    "limit is 100000000000000000000000; expected a whole number from 1 to 1,000,000,000,000.": [
         lambda: documents("x", limit=HUGE * 10**12),
     ],
-    "max_length is 100,000,000,000,000,000,000,000; expected at most 1,099,511,627,776.": [
-        lambda: LabelledSequences(DNA, HUGE * 10**12),
+    "max_length is 100000000000; expected a whole number from 2 to 1,073,741,824.": [
+        lambda: LabelledSequences(DNA, HUGE),
     ],
-    "max_depth is 100,000,000,000; expected at most 100.": [lambda: ListOpsRules(max_depth=HUGE)],
-    "max_args is 100,000,000,000; expected at most 2,000,000.": [lambda: ListOpsRules(max_args=HUGE)],
-    "contour_length is 100,000,000,000; expected at most 128.": [lambda: pathfinder_rules(32, HUGE)],
-    "the count of train is 100,000,000,000; expected at most 4,294,967,296.": [lambda: Counts(HUGE, 1, 1).check()],
-    "processes is 100,000,000,000; expected at most 1,024.": [lambda: next(in_order(len, [], HUGE))],
+    "max_depth is 100000000000; expected a whole number from 2 to 100.": [lambda: ListOpsRules(max_depth=HUGE)],
+    "max_args is 100000000000; expected a whole number from 2 to 100.": [lambda: ListOpsRules(max_args=HUGE)],
+    "contour_length is 100000000000; expected a whole number from 3 to 128.": [lambda: pathfinder_rules(32, HUGE)],
+    "the count of train is 100000000000000; expected a whole number from 1 to 1,000,000,000,000.": [
+        lambda: Counts(HUGE * 1000, 1, 1).check()
+    ],
+    "processes is 100000000000; expected a whole number from 1 to 1,024.": [lambda: next(in_order(len, [], HUGE))],
 }
 
 
@@ -65,7 +69,9 @@ def test_windows(tmp_path, monkeypatch):
     (tmp_path / "x.fa").write_text(">x\n" + "ACGT" * 100)
     genome = Genome(tmp_path / "x.fa", folder=tmp_path)
     for name in ("length", "block"):
-        with pytest.raises(ValueError, match=f"^{name} is 100,000,000,000,000; expected at most 1,099,511,627,776.$"):
+        with pytest.raises(
+            ValueError, match=f"^{name} is 100000000000000; expected a whole number from 1 to 1,073,741,824.$"
+        ):
             Windows(genome, **{"length": 4, "block": 40, name: 10**14})
     monkeypatch.setattr("lion.data.dna.MOST_BLOCKS", 100)
     with pytest.raises(ValueError, match=r"^block is 3; expected at least 5 nucleotides\.$"):

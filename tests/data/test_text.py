@@ -173,7 +173,7 @@ def test_packed_tokens_that_are_wrong(folder):
         packed(split="test")
     with fails(ValueError, "holdout is 1; expected a share from 0, for none, to less than 1."):
         packed(holdout=1)
-    with fails(ValueError, "length is 1; expected at least 2 tokens."):
+    with fails(ValueError, "length is 1; expected a whole number from 2 to 1,073,741,824."):
         packed(length=1)
     with fails(TypeError, "documents is a str; expected a list of them, or lion.data.corpora.documents(path)."):
         PackedTokens("a text", BYTES, 8)

@@ -25,16 +25,19 @@ def change(path, **fields):
 
 
 CONFIGS = {
-    "a size that is a text": ({"hidden_size": "wide"}, "hidden_size is 'wide'; expected int."),
-    "no size": ({"vocab_size": None}, "vocab_size is None; expected int."),
-    "layers without end": ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; expected 1 to 10,000."),
-    "a negative size": ({"vocab_size": -1}, "vocab_size is -1; expected 1 to 16,777,216."),
+    "a size that is a text": ({"hidden_size": "wide"}, "hidden_size is 'wide'; expected a whole number."),
+    "no size": ({"vocab_size": None}, "vocab_size is None; expected a whole number."),
+    "layers without end": (
+        {"num_hidden_layers": 10**9},
+        "num_hidden_layers is 1000000000; expected a whole number from 0 to 1,024.",
+    ),
+    "a negative size": ({"vocab_size": -1}, "vocab_size is -1; expected a whole number from 1 to 4,194,304."),
     "heads that do not fit": ({"num_attention_heads": 3}, "dim is 32 and heads is 3; expected dim to be a multiple"),
-    "an unknown mode": ({"generation_mode": 3}, "generation_mode is 3; expected str."),
-    "a type that is none": ({"dtype": []}, r"dtype is []; expected str | None."),
-    "labels without names": ({"id2label": 7}, r"id2label is 7; expected dict | None."),
-    "another size": ({"vocab_size": 2**23}, "model.embed.weight (50, 32), expected (8388608, 32)"),
-    "tokens that are none": ({"max_new_tokens": []}, "max_new_tokens is []; expected int | None."),
+    "an unknown mode": ({"generation_mode": 3}, "generation_mode is 3; expected a text."),
+    "a type that is none": ({"dtype": []}, r"dtype is []; expected a text or null."),
+    "labels without names": ({"id2label": 7}, r"id2label is 7; expected an object or null."),
+    "another size": ({"vocab_size": 2**22}, "model.embed.weight (50, 32), expected (4194304, 32)"),
+    "tokens that are none": ({"max_new_tokens": []}, "max_new_tokens is []; expected a whole number or null."),
 }
 
 
@@ -70,7 +73,7 @@ def test_a_config_that_is_missing(folder):
 
 def test_how_to_generate(folder):
     change(folder / "generation_config.json", temperature="hot")
-    with pytest.raises(ValueError, match=r"generation_config\.json: temperature is 'hot'; expected float \| None"):
+    with pytest.raises(ValueError, match=r"generation_config\.json: temperature is 'hot'; expected a number or null"):
         LionForCausalLM.from_pretrained(folder)
     (folder / "generation_config.json").unlink()  # nobody needs it
     LionForCausalLM.from_pretrained(folder)

@@ -1,22 +1,27 @@
 """Campaigns: many attempts to make lion lose, mix up, crash, hang or run what it should not.
 
-A module of this package is a campaign, with `run(count, seed)`. `make torture` runs all of them at full length
-(`python -m tests.torture`), `make test` a few attempts of each (tests/test_torture.py).
+A module of this package is a campaign, with `run(numbers, seed)`: an attempt depends on its number and the seed alone.
+`make torture` runs all of them at full length (`python -m tests.torture`), `make test` a few attempts of each
+(tests/test_torture.py).
 """
 
 import contextlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+
+
+class Lost(Exception):
+    """An attempt did not end as it should."""
 
 
 @dataclass
 class Campaign:
-    """What became of the attempts. An attempt that does not end as it should raises, and is lost."""
+    """What became of the attempts. One that raises is lost."""
 
     name: str
     tried: int = 0
-    lost: list[str] = field(default_factory=list)  # how to do it again, and what happened
+    lost: list[str] = field(default_factory=list)  # which, and what happened
 
     @property
     def survived(self) -> int:
@@ -24,10 +29,24 @@ class Campaign:
 
     @contextlib.contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """`what` says how to do it once more."""
         self.tried += 1
         try:
             yield
         except Exception as problem:
-            (*_, last) = traceback.extract_tb(problem.__traceback__)
-            self.lost.append(f"{what}: {type(problem).__name__}: {problem} ({last.name}, line {last.lineno})")
+            self.lost.append(f"{what}: {told(problem)}")
+
+    def all(self, results: Iterable[tuple[int, str]]) -> "Campaign":
+        """Attempts that were made elsewhere: their numbers, and what was wrong."""
+        for number, problem in results:
+            with self.attempt(f"number {number}"):
+                if problem:
+                    raise Lost(problem)
+        return self
+
+
+def told(problem: BaseException) -> str:
+    """An exception in a line."""
+    if isinstance(problem, Lost):
+        return str(problem)
+    last = traceback.extract_tb(problem.__traceback__)[-1]
+    return f"{type(problem).__name__}: {str(problem)[:1500]} ({last.name}, line {last.lineno})"

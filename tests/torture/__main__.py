@@ -2,40 +2,57 @@
 
 import argparse
 import importlib
+import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from lion.text import table
 from tests.torture import Campaign
 
-FULL = {  # attempts of each campaign
-    "lost_runs": 210,
-    "shared_runs": 20,
-    "model_files": 2000,
-    "command_line": 2000,
-    "json_files": 2000,
-    "raw_operators": 5000,
-    "sanitizers": 2000,
+FULL = {  # attempts of each campaign, the longest first: as many campaigns run at once as there are cores
     "data_files": 2000,  # of each format
+    "json_files": 2000,  # of each file
+    "model_files": 2000,  # of each kind of model
+    "lost_runs": 210,
+    "command_line": 2000,
+    "changed_data": 600,
+    "sanitizers": 2000,
+    "shared_runs": 20,
+    "raw_operators": 5000,
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture")
     parser.add_argument("names", nargs="*", metavar="CAMPAIGN", help=f"{', '.join(FULL)} (all)")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first attempt (0)")
     parser.add_argument("--count", type=int, help="attempts of each (as many as take an hour in all)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    rows, lost = [], []
-    for name in args.names or FULL:
-        began = time.perf_counter()
+
+    def one(name: str) -> list[Campaign]:
+        began = time.monotonic()
         print(f"{name} ...", file=sys.stderr, flush=True)
-        done: list[Campaign] = importlib.import_module(f"tests.torture.{name}").run(args.count or FULL[name], args.seed)
-        minutes = (time.perf_counter() - began) / 60
-        for campaign in done:
-            rows.append((campaign.name, str(campaign.tried), str(campaign.survived), str(len(campaign.lost))))
-            lost += [f"{campaign.name}, {what}" for what in campaign.lost]
-        print(f"{name}: {sum(x.tried for x in done):,} in {minutes:.1f} min", file=sys.stderr, flush=True)
+        count = args.count or FULL[name]
+        campaign = importlib.import_module(f"tests.torture.{name}")
+        done: list[Campaign] = []
+        whole = Campaign(f"{name}, as a whole")
+        with whole.attempt("set-up"):
+            done += campaign.run(range(args.first, args.first + count), args.seed)
+        done += [whole] if whole.lost else []
+        tried, lost = (sum(x.tried for x in done), sum(len(x.lost) for x in done))
+        minutes = (time.monotonic() - began) / 60
+        print(f"{name}: {tried:,} in {minutes:.1f} min, {lost} lost", file=sys.stderr, flush=True)
+        return done
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = {name: pool.submit(one, name) for name in args.names or FULL}
+    rows, lost = [], []
+    for name, future in found.items():
+        for x in future.result():
+            rows.append((x.name, f"{x.tried:,}", f"{x.survived:,}", str(len(x.lost))))
+            lost += [f"{name} (seed {args.seed}): {x.name}, {what}" for x in (x,) for what in x.lost]
     print(table(("campaign", "tried", "survived", "lost"), rows))
     for what in lost:
         print(f"\nlost: {what}")

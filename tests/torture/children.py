@@ -2,9 +2,11 @@
 
     with Children(folder) as children:
         done = children.run("tests.torture.children:command", ["train", "digits.lion_s"], seconds=30)
+        found = children.attempts("tests.torture.raw_operators:attempts", seed, range(5000))
 
 A server (this module, run by Python) imports lion and what it imports once. For each piece of work it forks a child, in
-a session of its own, whose output goes to files; what becomes of it comes back as a line of JSON.
+a session of its own, whose output goes to files; what becomes of it comes back as a line of JSON. Short attempts share
+a child, and one that ends or hangs it is the only one that is lost.
 """
 
 import atexit
@@ -18,12 +20,21 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MEMORY = 3 << 30  # bytes that a child may take beyond what it begins with
+from tests.torture import told
+
+MEMORY = 4 << 30  # bytes that a child may take beyond what it begins with
+BATCH = 100  # short attempts of one child
+RESULTS = "results"  # of short attempts
 CRASHED = 70  # exit code of a child that an exception has ended
 GRACE = 3.0  # seconds for a child's own children to end after it
+EVERYTHING = (  # that a command may import
+    *("accelerate", "lion.train.loop", "lion.recipes", "lion.train.generating", "sklearn.datasets"),
+    *("lion.integrations.hf", "lion.integrations.hf_causal", "matplotlib.pyplot", "lion.bench.demo"),
+)
 OFFLINE = {"PIP_NO_INDEX": "1", "npm_config_offline": "true", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
 
 
@@ -48,18 +59,21 @@ class Done(NamedTuple):
 
 
 class Children:
-    """`folder` is where they work, and where data is kept."""
+    """`folder` is where they work, and where data is kept; `imports` what they begin with."""
 
-    def __init__(self, folder: Path):
+    def __init__(
+        self, folder: Path, *, imports: Sequence[str] = EVERYTHING, environment: Mapping[str, str] | None = None
+    ):
         folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
         root = str(Path(__file__).parents[2])
         paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, **OFFLINE, "PYTHONPATH": paths, "LION_DATA": str(folder / "data")}
+        own = {"PYTHONPATH": paths, "LION_DATA": str(folder / "data")}
         self.server = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", __name__, str(folder)],
+            [sys.executable, "-W", "ignore", "-m", __name__, str(folder), *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            env={**os.environ, **OFFLINE, **own, **(environment or {})},
             cwd=folder,
         )
 
@@ -70,6 +84,23 @@ class Children:
         self.server.stdin.write(json.dumps([function, argument, seconds]).encode() + b"\n")
         self.server.stdin.flush()
         return Done(*json.loads(self.server.stdout.readline()))
+
+    def attempts(
+        self, function: str, argument: Any, numbers: range, *, seconds: float = 60
+    ) -> Iterator[tuple[int, str]]:
+        """What was wrong with attempts of these numbers. `module:function` of the argument makes what is then called
+        with each number; if it raises, the attempt is lost. `seconds` are for one of them."""
+        left = list(numbers)
+        while left:
+            job = [function, argument, left[:BATCH]]
+            done = self.run("tests.torture.children:batch", job, seconds=seconds)
+            found = [json.loads(line) for line in (self.folder / RESULTS).read_text().splitlines()]
+            yield from found
+            if len(found) < len(left[:BATCH]):
+                end = "it hung" if done.hung else f"it ended the process with {done.code}: {done.stderr[-1500:]}"
+                found.append((left[len(found)], end))
+                yield found[-1]
+            del left[: len(found)]
 
     def __enter__(self) -> "Children":
         return self
@@ -89,11 +120,28 @@ def command(argv: list[str]) -> int:
     return main(argv)
 
 
-def serve(folder: Path) -> None:
-    for name in ("accelerate", "lion.train.loop", "lion.recipes", "lion.train.generating", "sklearn.datasets"):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    for name in ("lion.integrations.hf", "lion.integrations.hf_causal", "matplotlib.pyplot", "lion.bench.demo"):
+def batch(job: list[Any]) -> int:
+    """Attempts one after the other, with a line of results for each."""
+    function, argument, numbers = job
+    with open(RESULTS, "w") as results:
+        attempt: Callable[[int], None] = _named(function)(argument)
+        for number in numbers:
+            problem = ""
+            try:
+                attempt(number)
+            except BaseException as raised:
+                problem = told(raised)
+            print(json.dumps([number, problem]), file=results, flush=True)
+    return 0
+
+
+def _named(function: str) -> Callable[[Any], Any]:
+    module, name = function.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def serve(folder: Path, imports: Sequence[str]) -> None:
+    for name in imports:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     import torch
@@ -110,13 +158,14 @@ def serve(folder: Path) -> None:
 
 def _be_a_child(folder: Path, function: str, argument: Any) -> None:
     os.setsid()
+    (folder / RESULTS).write_bytes(b"")
     for number, name in ((0, os.devnull), (1, folder / "stdout"), (2, folder / "stderr")):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), number)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-    module, name = function.split(":")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        code = getattr(importlib.import_module(module), name)(argument)
+        code = _named(function)(argument)
     except SystemExit as end:  # argparse's
         code = end.code
     except BaseException:
@@ -130,11 +179,14 @@ def _be_a_child(folder: Path, function: str, argument: Any) -> None:
 
 
 def _watched(child: int, folder: Path, seconds: float) -> Done:
-    until, hung, status = time.monotonic() + seconds, False, 0
+    until, hung, status, so_far = time.monotonic() + seconds, False, 0, 0
+    results = folder / RESULTS
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break
+        if results.exists() and results.stat().st_size != so_far:  # an attempt has ended
+            until, so_far = time.monotonic() + seconds, results.stat().st_size
         if time.monotonic() > until:
             hung = True
             os.killpg(child, signal.SIGKILL)
@@ -166,4 +218,4 @@ def _group(leader: int) -> int:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), sys.argv[2:])

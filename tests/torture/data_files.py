@@ -1,6 +1,5 @@
 """Damaged data files of every format that is read: each gives data, or a message of a few lines that names the file."""
 
-import contextlib
 import gzip
 import json
 import os
@@ -9,10 +8,8 @@ import shutil
 import tarfile
 import tempfile
 import traceback
-import warnings
 import zipfile
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,11 +27,12 @@ import lion.data.tokenizers
 from lion.data import REVIEWS, SPLICE
 from lion.data.fasta import Genome, read_fasta
 from tests import data as samples
-from tests.torture import Campaign
-from tests.torture.data_children import Job, Work, results
+from tests.torture import Campaign, Lost
+from tests.torture.children import Children
 from tests.torture.mutations import mutated, mutated_png
 
 LINES, LONG = 5, 2000  # of a message, at most
+SECONDS = 20  # for an attempt
 TEXTS = ["a good film", 'bad, "very" bad', "Ünï\ncode\tand tabs", "so so", "the end 😀", "x" * 300]
 Mutate = Callable[[bytes, random.Random], bytes]
 
@@ -46,57 +44,32 @@ class Format(NamedTuple):
     kept: bool = False  # `read` has left files in the data folder, and those are damaged
 
 
-class Lost(Exception):
-    """What became of an attempt that did not end as it should."""
-
-
-def run(count: int, seed: int) -> list[Campaign]:
-    """So many attempts of each format."""
-    campaigns = {name: Campaign(f"damaged files: {name}") for name in FORMATS}
-    jobs = ((name, seed, number) for number in range(count) for name in FORMATS)
-    with _home() as home, contextlib.closing(results(partial(_begin, home), jobs)) as found:
-        for job, wrong in found:
-            name, _, number = job
-            how = f'tests.torture.data_files.again("{name}", seed={seed}, number={number})'
-            with campaigns[name].attempt(how):
-                if wrong:
-                    raise Lost(wrong)
-    return list(campaigns.values())
-
-
-def again(name: str, seed: int, number: int) -> str:
-    """One attempt once more, in a process of its own; what is wrong, or ""."""
-    job: Job = (name, seed, number)
-    with _home() as home:
-        return next(wrong for _, wrong in results(partial(_begin, home), [job]))
-
-
-@contextlib.contextmanager
-def _home() -> Iterator[Path]:
+def run(numbers: range, seed: int) -> list[Campaign]:
+    """Of each format."""
     shared = Path("/dev/shm")  # memory, where there is such: files are written and synced all the time
-    with tempfile.TemporaryDirectory(prefix="lion-torture-", dir=shared if shared.is_dir() else None) as home:
-        yield Path(home)
+    with (
+        tempfile.TemporaryDirectory(prefix="lion-torture-", dir=shared if shared.is_dir() else None) as home,
+        Children(Path(home), imports=[__name__], environment={"TOKENIZERS_PARALLELISM": "false"}) as children,
+    ):
+        return [
+            Campaign(f"damaged files: {name}").all(
+                children.attempts(f"{__name__}:attempts", [home, name, seed], numbers, seconds=SECONDS)
+            )
+            for name in FORMATS
+        ]
 
 
-def _begin(place: Path) -> Work:
-    """In each process."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    warnings.simplefilter("ignore")
-    home = Path(tempfile.mkdtemp(dir=place))
-    written: dict[str, Path] = {}
+def attempts(given: list[Any]) -> Callable[[int], None]:
+    home, name, seed = given
+    whole, form = Path(home) / "whole", FORMATS[name]
+    shutil.rmtree(whole, ignore_errors=True)
+    _write(form, whole)
 
-    def work(name: str, seed: int, number: int) -> str:
-        if name not in written:
-            whole = home / f"{name} whole"
-            shutil.rmtree(whole, ignore_errors=True)
-            try:
-                _write(FORMATS[name], whole)
-            except Exception as problem:
-                return f"what is whole cannot be read: {_traced(problem)}"
-            written[name] = whole
-        return _attempt(FORMATS[name], written[name], home / "damaged", random.Random(f"{name} {seed} {number}"))
+    def one(number: int) -> None:
+        if problem := _attempt(form, whole, Path(home) / "damaged", random.Random(f"{name} {seed} {number}")):
+            raise Lost(problem)
 
-    return work
+    return one
 
 
 def _write(form: Format, folder: Path) -> None:

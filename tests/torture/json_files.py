@@ -7,22 +7,17 @@ import contextlib
 import copy
 import io
 import json
-import os
 import random
 import shutil
-import signal
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.torture import Campaign
+from tests.torture import Campaign, Lost
 from tests.torture.children import Children
 from tests.torture.small_runs import make
-
-BATCH = 50  # attempts of a child
-SECONDS = 30  # of an attempt
 
 
 class Kind(NamedTuple):
@@ -195,69 +190,40 @@ def mutate(path: Path, generator: random.Random, *, lines: bool = False) -> str:
     return ", ".join(said)
 
 
-class Hang(BaseException):
-    """No Exception: whoever catches those is to be interrupted, too."""
+def attempts(given: list[Any]) -> Callable[[int], None]:
+    home, name, seed = given
+    return lambda number: attempt(Path(home), name, random.Random(f"{seed} {name} {number}"))
 
 
-def _interrupt(signum: int, frame: object) -> None:
-    raise Hang("it did not end in time")
-
-
-def attempt(home: Path, name: str, seed: int, n: int) -> str | None:
-    """What was lost, if anything."""
+def attempt(home: Path, name: str, generator: random.Random) -> None:
     from lion.cli import main
 
-    kind, generator = KINDS[name][n % len(KINDS[name])], random.Random(f"{seed} {name} {n}")
+    kind = generator.choice(KINDS[name])
     with tempfile.TemporaryDirectory(dir=home) as folder:
         run = Path(folder) / "run"
         shutil.copytree(home / "runs" / kind.run, run, ignore=shutil.ignore_patterns("tensorboard", "curves.png"))
         said, call = mutate(run / kind.file, generator, lines=kind.lines), generator.choice(kind.calls)
         stdout, stderr = io.StringIO(), io.StringIO()
-        signal.alarm(SECONDS)
         try:
             with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
                 code = main([part.format(run=run, image=home / "image.png") for part in call.split()])
         except BaseException as problem:
             last = traceback.extract_tb(problem.__traceback__)[-1]
             place = f"{Path(last.filename).name}:{last.lineno}"
-            return f"{said}; {call}: {type(problem).__name__}: {str(problem)[:200]} ({place})"
-        finally:
-            signal.alarm(0)
+            raise Lost(f"{said}; {call}: {type(problem).__name__}: {str(problem)[:200]} ({place})") from None
         lines = stderr.getvalue().strip().splitlines()
-        right = code == 0 or (code == 1 and lines and lines[-1].startswith("lion "))
-        return None if right else f"{said}; {call}: it ended with {code}: {lines}"
+        if code != 0 and not (code == 1 and lines and lines[-1].startswith("lion ")):
+            raise Lost(f"{said}; {call}: it ended with {code}: {lines}")
 
 
-def batch(job: list) -> int:
-    """Several attempts in one process. A line is written before and after each."""
-    home, name, seed, first, count = job
-    signal.signal(signal.SIGALRM, _interrupt)
-    results = os.open(Path(home) / "results", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for n in range(first, first + count):
-        os.write(results, json.dumps([n, "it ended the process"]).encode() + b"\n")
-        os.write(results, json.dumps([n, attempt(Path(home), name, seed, n)]).encode() + b"\n")
-    return 0
-
-
-def run(count: int, seed: int) -> list[Campaign]:
-    """`count` attempts of each kind of file."""
+def run(numbers: range, seed: int) -> list[Campaign]:
+    """Of each kind of file."""
     from PIL import Image
 
-    found = []
     with tempfile.TemporaryDirectory() as folder, Children(home := Path(folder)) as children:
         make(home, children, dict.fromkeys(kind.run for kinds in KINDS.values() for kind in kinds))
         Image.new("L", (8, 8), 7).save(home / "image.png")
-        for name in KINDS:
-            campaign = Campaign(f"JSON, {name}")
-            found.append(campaign)
-            first = 0
-            while first < count:
-                job = [str(home), name, seed, first, min(BATCH, count - first)]
-                children.run("tests.torture.json_files:batch", job, seconds=SECONDS * BATCH)
-                results = [json.loads(line) for line in (home / "results").read_text().splitlines()]
-                outcome = dict(results)  # of each attempt its last line
-                for n, lost in outcome.items():
-                    with campaign.attempt(f"seed {seed}, attempt {n}"):
-                        assert lost is None, lost
-                first = max(outcome) + 1
-    return found
+        return [
+            Campaign(f"JSON, {name}").all(children.attempts(f"{__name__}:attempts", [folder, name, seed], numbers))
+            for name in KINDS
+        ]

@@ -19,43 +19,40 @@ from tests.torture.small_runs import commands, write_data
 LONGER = ["--steps", "6", "--save_every", "2", "--eval_every", "3", "--log_every", "1", "--ema", "0.9"]
 
 
-def run(count: int, seed: int) -> list[Campaign]:
-    """`count` attempts, by turns of all kinds of task, each with a kill and a fault of the disk."""
+def run(numbers: range, seed: int) -> list[Campaign]:
+    """By turns of all kinds of task, each with kills and with a fault of the disk."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         with Children(home / "work") as children:
             write_data(home)
             kinds = list(commands(home).items())
-            turns = [
-                (count + len(kinds) - 1 - (place + seed) % len(kinds)) // len(kinds) for place in range(len(kinds))
-            ]
             return [
                 campaign
-                for (kind, argv), turn in zip(kinds, turns, strict=True)
-                if turn
-                for campaign in _of_task(kind, [*argv, *LONGER], home, children, turn, seed)
+                for place, (kind, argv) in enumerate(kinds)
+                if (turns := [number for number in numbers if number % len(kinds) == place])
+                for campaign in _of_task(kind, [*argv, *LONGER], home, children, turns, seed)
             ]
 
 
-def _of_task(kind: str, argv: list[str], home: Path, children: Children, count: int, seed: int) -> list[Campaign]:
+def _of_task(
+    kind: str, argv: list[str], home: Path, children: Children, numbers: list[int], seed: int
+) -> list[Campaign]:
     whole = home / "whole" / kind
     done = _train(children, argv, whole, counted=home / "counted")
     assert done.code == 0, done.stderr
     calls = int((home / "counted").read_text())
     killed, failed = Campaign(f"killed: {kind}"), Campaign(f"disk: {kind}")
-    generator = random.Random(f"{seed} {kind}")
-    for number in range(count):
+    for number in numbers:
+        generator = random.Random(f"{seed} {number}")
         moments = [generator.randint(1, calls) for _ in range(generator.randint(1, 3))]
-        with killed.attempt(f"{kind}, seed {seed}, number {number}: killed at calls {moments} of {calls}"):
+        with killed.attempt(f"number {number}: killed at calls {moments} of {calls}"):
             folder = _fresh(home)
             for moment in moments:
                 done = _train(children, argv, folder, at=moment)
                 assert done.code in (0, -signal.SIGKILL), done
             _goes_on(children, argv, folder, whole)
         moment, trouble = generator.randint(1, calls), generator.choice(TROUBLES)
-        with failed.attempt(
-            f"{kind}, seed {seed}, number {number}: {os.strerror(trouble)} from call {moment} of {calls}"
-        ):
+        with failed.attempt(f"number {number}: {os.strerror(trouble)} from call {moment} of {calls}"):
             folder = _fresh(home)
             done = _train(children, argv, folder, at=moment, fault=trouble)
             done.check()

@@ -1,8 +1,7 @@
 """Models' folders with one file damaged: they work exactly as before, or the file is named in a few lines.
 
 A changed JSON file that is still JSON is somebody's edit, as is a vocabulary that is still text: other outputs are
-right then. Whatever happens, nothing of the folder is executed: each has traps among its files. Attempts run in child
-processes, with limits of time and memory. Once more: `python -m tests.torture.model_files KIND SEED NUMBER`.
+right then. Whatever happens, nothing of the folder is executed: each has traps among its files.
 """
 
 import contextlib
@@ -10,34 +9,26 @@ import io
 import json
 import os
 import pickle
-import queue
 import random
-import resource
 import shutil
-import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Callable
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.torture import Campaign
+from tests.torture import Campaign, Lost
+from tests.torture.children import Children
 
-SECONDS, BYTES = 60, 4 << 30  # an attempt's limits
+SECONDS = 60  # for an attempt
 LINES, CHARACTERS = 4, 1500  # the longest message
 WEIGHTS = ("model.safetensors", "model-")  # how the files begin that are to be as they were written
 TEXTS = ["a lovely film of the actor", "the scene was dull and very poor", "A B c d e f"] * 20
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(" ".join(TEXTS).lower().split())]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-
-
-class Lost(Exception):
-    pass
 
 
 # The folders: run.json, and the model with its traps.
@@ -386,49 +377,6 @@ def _quiet() -> None:
     warnings.simplefilter("ignore")
 
 
-def _work(pipe: Any, root: Path) -> None:
-    _quiet()
-    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
-    attempts = Attempts(root)
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
-        while True:
-            pipe.send(attempts(*pipe.recv()))
-
-
-class Worker:
-    """A child process, a new one whenever it is lost."""
-
-    def __init__(self, root: Path):
-        self.root, self.process, self.pipe = root, None, None
-
-    def __call__(self, *job: Any) -> tuple[str, str]:
-        if self.process is None:
-            context = get_context("spawn")
-            self.pipe, far = context.Pipe()
-            self.process = context.Process(target=_work, args=(far, self.root), daemon=True)
-            self.process.start()
-            far.close()
-        self.pipe.send(job)
-        try:
-            if self.pipe.poll(SECONDS):
-                return self.pipe.recv()
-            problem = f"no end after {SECONDS} s"
-            self.process.kill()
-        except EOFError:
-            self.process.join()
-            problem = f"crashed, exit code {self.process.exitcode}"
-        self.end()
-        return "", problem
-
-    def end(self) -> None:
-        if self.process is not None:
-            self.pipe.close()  # after which it ends, if it still listens
-            self.process.join(5)
-            self.process.kill()
-            self.process.join()
-            self.process = None
-
-
 def _make(root: Path, kinds: Any) -> None:
     torch.manual_seed(0)
     for kind in kinds:
@@ -436,39 +384,26 @@ def _make(root: Path, kinds: Any) -> None:
         _set_traps(root / kind / "model", root / "ran")
 
 
-def run(count: int, seed: int) -> list[Campaign]:
-    """`count` mutations of each kind of model."""
-    campaigns = {kind: Campaign(f"model files: {kind}") for kind in MAKERS}
-    jobs: queue.SimpleQueue[tuple[str, int] | None] = queue.SimpleQueue()
-    workers = max(1, min(os.cpu_count() or 1, count // 50))
-    for job in [*((kind, n) for kind in MAKERS for n in range(count)), *[None] * workers]:
-        jobs.put(job)
-    lock = threading.Lock()
-
-    def work(root: Path) -> None:
-        worker = Worker(root)
-        while job := jobs.get():
-            kind, number = job
-            what, problem = worker(kind, seed, number)
-            with lock, campaigns[kind].attempt(f"{kind!r} {seed} {number} ({what})"):
-                if problem:
-                    raise Lost(problem)
-        worker.end()
-
-    with tempfile.TemporaryDirectory() as name:
-        _make(Path(name), MAKERS)
-        threads = [threading.Thread(target=work, args=(Path(name),)) for _ in range(workers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return list(campaigns.values())
+def run(numbers: range, seed: int) -> list[Campaign]:
+    """Of each kind of model."""
+    with tempfile.TemporaryDirectory() as root, Children(Path(root)) as children:
+        _make(Path(root), MAKERS)
+        return [
+            Campaign(f"model files: {kind}").all(
+                children.attempts(f"{__name__}:attempts", [root, kind, seed], numbers, seconds=SECONDS)
+            )
+            for kind in MAKERS
+        ]
 
 
-if __name__ == "__main__":
+def attempts(given: list[Any]) -> Callable[[int], None]:
+    root, kind, seed = given
     _quiet()
-    kind, seed, number = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as name:
-        _make(Path(name), [kind])
-        attempts = Attempts(Path(name))
-        print(*attempts(kind, int(seed), int(number)), sep="\n")
+    attempt = Attempts(Path(root))
+
+    def one(number: int) -> None:
+        what, problem = attempt(kind, seed, number)
+        if problem:
+            raise Lost(f"{what}: {problem}")
+
+    return one

@@ -5,8 +5,9 @@ Python where the arguments are invalid, or returns what the reference says where
 (tests/ops/operators.py decides which).
 """
 
-import resource
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,23 +17,38 @@ from torch import Tensor
 from lion.ops.cpu import library
 from tests.ops.operators import OPERATORS, Arguments, assert_as_reference, call
 from tests.torture import Campaign
-from tests.torture import operator_children as children
+from tests.torture.children import Children
 
 REFUSALS = (RuntimeError, ValueError, TypeError, NotImplementedError)  # torch's own are RuntimeErrors
-MEMORY = 8 << 30  # what asks for more is to be refused, not to bring the machine down
-
-
-def run(count: int, seed: int) -> list[Campaign]:
-    return children.campaigns(
-        "tests.torture.raw_operators", count, seed, lambda n: f"torch.ops.lion.{_name(n)}, nonsense"
-    )
-
-
 NAMES = [name for name in OPERATORS if not (name.startswith("cpu_") and isinstance(library.LIBRARY, str))]
+
+
+def run(numbers: range, seed: int) -> list[Campaign]:
+    """By turns of all operators."""
+    found = {name: Campaign(f"torch.ops.lion.{name}, nonsense") for name in NAMES}
+    with tempfile.TemporaryDirectory() as folder, Children(Path(folder), imports=[__name__]) as children:
+        for number, problem in children.attempts(f"{__name__}:attempts", seed, numbers):
+            found[_name(number)].all([(number, problem)])
+    return list(found.values())
 
 
 def _name(number: int) -> str:
     return NAMES[number % len(NAMES)]
+
+
+def attempts(seed: int) -> Callable[[int], None]:
+    def one(number: int) -> None:
+        attempt(_name(number), seeded(seed, number))
+
+    return one
+
+
+def seeded(seed: int, number: int) -> Random:
+    """For Python and for torch."""
+    random = Random(f"{seed} {number}")
+    torch.manual_seed(random.getrandbits(32))
+    torch.set_num_threads(2)
+    return random
 
 
 def attempt(name: str, random: Random) -> None:
@@ -158,8 +174,3 @@ OF_TENSORS: list[Callable[[Tensor, Random], Any]] = [
     lambda x, random: None,
     lambda x, random: random.choice((0, 1.5, "q", [x])),
 ]
-
-
-if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    children.attempts(lambda number, random: attempt(_name(number), random))

@@ -8,6 +8,7 @@ few, on several threads and on one.
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -19,13 +20,14 @@ from lion.ops import reference
 from tests.ops.cpu import sanitizers
 from tests.ops.problems import DECAYS, assert_same, output_and_gradients, problem
 from tests.torture import Campaign, raw_operators
-from tests.torture import operator_children as children
+from tests.torture.children import Children
 
 OPERATORS = [name for name in raw_operators.OPERATORS if name.startswith("cpu_")]
 RACE = 66  # how a program ends in which the thread sanitizer found something
 
 
-def run(count: int, seed: int) -> list[Campaign]:
+def run(numbers: range, seed: int) -> list[Campaign]:
+    """And a quarter as many for the threads."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
@@ -33,10 +35,11 @@ def run(count: int, seed: int) -> list[Campaign]:
         except sanitizers.Missing as missing:
             print(f"no sanitizers: {missing}", file=sys.stderr)
             return []
-        return [
-            *children.campaigns("tests.torture.sanitizers", count, seed, _name, environment),
-            *threads(program, max(1, count // 4), seed),
-        ]
+        found = {kind: Campaign(f"sanitizers, {kind}") for kind in KINDS}
+        with Children(folder / "work", imports=[__name__], environment=environment) as children:
+            for number, problem in children.attempts(f"{__name__}:attempts", seed, numbers, seconds=120):
+                found[_kind(number)].all([(number, problem)])
+        return [*found.values(), *threads(program, numbers[::4], seed)]
 
 
 # Addresses and undefined behaviour
@@ -45,12 +48,18 @@ def run(count: int, seed: int) -> list[Campaign]:
 KINDS = ("problems", "absurd numbers", "errors", "nonsense")
 
 
-def _name(number: int) -> str:
-    return f"sanitizers, {KINDS[number % len(KINDS)]}"
+def _kind(number: int) -> str:
+    return KINDS[number % len(KINDS)]
 
 
-def attempt(number: int, random: Random) -> None:
-    kind = KINDS[number % len(KINDS)]
+def attempts(seed: int) -> Callable[[int], None]:
+    def one(number: int) -> None:
+        attempt(_kind(number), raw_operators.seeded(seed, number))
+
+    return one
+
+
+def attempt(kind: str, random: Random) -> None:
     if kind == "nonsense":
         raw_operators.attempt(random.choice(OPERATORS), random)
         return
@@ -122,16 +131,16 @@ def _assert_refused(kwargs: dict, options: dict, random: Random) -> None:
 # Threads
 
 
-def threads(program: Path, count: int, seed: int) -> list[Campaign]:
+def threads(program: Path, numbers: Sequence[int], seed: int) -> list[Campaign]:
     """And as many as a tenth of these where all tokens write the same row, which the sanitizer has to find."""
     sound, racing = Campaign("thread sanitizer, problems"), Campaign("thread sanitizer, races that are made")
-    for number in range(count):
+    for number in numbers:
         line = _line(Random(f"{seed} {number}"))
         with sound.attempt(f"echo {line} | threads"):
             status, said = _checked(program, line)
             assert status == 0, said
             assert said.split() == [said.split()[0], "same"], said
-    for number in range(max(1, count // 10)):
+    for number in numbers[::10]:
         line = _line(Random(f"{seed} {number}"), race=True)
         with racing.attempt(f"echo {line} | threads"):
             assert _checked(program, line)[0] == RACE
@@ -168,7 +177,3 @@ def _line(random: Random, *, race: bool = False) -> str:
         "wrong": wrong,
     }
     return " ".join(str(n) for x in numbers.values() for n in (x if isinstance(x, tuple) else (x,)))
-
-
-if __name__ == "__main__":
-    children.attempts(attempt)

@@ -20,11 +20,9 @@ SECONDS = 120
 OPTIONS = as_options(steps="40", save_every="2", eval_every="20")
 
 
-def run(count: int, seed: int) -> list[Campaign]:
-    """`count` attempts of each."""
-    generator = random.Random(seed)
+def run(numbers: range, seed: int) -> list[Campaign]:
     with tempfile.TemporaryDirectory() as name:
-        return [_two_in_a_folder(Path(name) / "two", count, generator), _ranks(Path(name) / "ranks", count, generator)]
+        return [_two_in_a_folder(Path(name) / "two", numbers, seed), _ranks(Path(name) / "ranks", numbers, seed)]
 
 
 def _start(folder: Path, **environment: str) -> subprocess.Popen[str]:
@@ -33,11 +31,12 @@ def _start(folder: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=every)
 
 
-def _two_in_a_folder(home: Path, count: int, generator: random.Random) -> Campaign:
+def _two_in_a_folder(home: Path, numbers: range, seed: int) -> Campaign:
     campaign = Campaign("two processes in one folder")
     whole = home / "whole"
     assert _ended(_start(whole))[0] == 0
-    for number in range(count):
+    for number in numbers:
+        generator = random.Random(f"{seed} {number}")
         wait, kill = generator.uniform(0, 2), generator.random() < 0.5
         with campaign.attempt(
             f"number {number}: the second {wait:.2f} s after the first, {'killed' if kill else 'left'}"
@@ -63,11 +62,12 @@ def _two_in_a_folder(home: Path, count: int, generator: random.Random) -> Campai
     return campaign
 
 
-def _ranks(home: Path, count: int, generator: random.Random) -> Campaign:
+def _ranks(home: Path, numbers: range, seed: int) -> Campaign:
     campaign = Campaign("killed ranks")
     whole = home / "whole"
     assert [_ended(x)[0] for x in _start_ranks(whole)] == [0, 0]
-    for number in range(count):
+    for number in numbers:
+        generator = random.Random(f"{seed} {number}")
         victim, wait = generator.randrange(2), generator.uniform(0.5, 8)
         with campaign.attempt(f"number {number}: rank {victim} killed after {wait:.2f} s"):
             folder = home / "run"
