@@ -106,7 +106,7 @@ class _Ended(Exception):
 @contextlib.contextmanager
 def _stopping(words: str | None = None) -> Iterator[None]:
     """A training that a signal has stopped is saved, and says how to go on; or these words are said."""
-    from lion.train.loop import Stopped
+    from lion.train.ending import Stopped
 
     try:
         yield
@@ -202,8 +202,7 @@ def _run_training(args: argparse.Namespace) -> None:
         if args.recipe is None:
             raise ValueError(f"there is no run in {folder} to resume.")
         run = recipes.recipe(args.recipe)
-    for path, text in _fields(args.fields):
-        run = run.changed(path, text)
+    run = run.changed(dict(_fields(args.fields)))
     if args.show:
         print(json.dumps(run.to_json(), indent=2))
         return

@@ -54,23 +54,30 @@ def from_json(kind: type[C], plain: Any, where: str = "", names: Mapping[str, st
         raise ValueError(f"{where.removesuffix(': ')}: {problem}" if where else str(problem)) from None
 
 
-def changed(config: C, path: str, text: str, whole_path: str | None = None) -> C:
-    """A copy with one field, "optim.lr", set to what a text, "1e-3", means for a field of its type."""
+def changed(config: C, changes: Mapping[str, str], where: str = "--") -> C:
+    """A copy with some fields, {"optim.lr": "1e-3"}, set to what the texts mean for fields of their types.
+
+    All are set at once: it does not matter which of two that go together comes first.
+    """
     from lion.ops.checks import one_of
 
-    whole_path = whole_path or path
-    name, _, rest = path.partition(".")
-    hints = fields_of(type(config))
-    one_of(f"--{whole_path}: the field", name, hints)
-    if rest:
-        inner = getattr(config, name)
-        if not dataclasses.is_dataclass(inner):
-            raise ValueError(f"--{whole_path}: {name} has no fields of its own; expected --{name}.")
-        return dataclasses.replace(config, **{name: changed(inner, rest, text, whole_path)})  # type: ignore[type-var]
-    if dataclasses.is_dataclass(getattr(config, name)):
-        first = next(iter(fields_of(type(getattr(config, name)))))
-        raise ValueError(f"--{whole_path} is {shown(text)}; expected one of its fields, as --{whole_path}.{first}.")
-    return dataclasses.replace(config, **{name: parsed(hints[name], text, f"--{whole_path}")})  # type: ignore[type-var]
+    hints, values = fields_of(type(config)), {}
+    inner: dict[str, dict[str, str]] = {}
+    for path, text in changes.items():
+        name, _, rest = path.partition(".")
+        one_of(f"{where}{path}: the field", name, hints)
+        nested = dataclasses.is_dataclass(getattr(config, name))
+        if nested and not rest:
+            first = next(iter(fields_of(type(getattr(config, name)))))
+            raise ValueError(f"{where}{path} is {shown(text)}; expected one of its fields, as {where}{path}.{first}.")
+        if rest and not nested:
+            raise ValueError(f"{where}{path}: {name} has no fields of its own; expected {where}{name}.")
+        if nested:
+            inner.setdefault(name, {})[rest] = text
+        else:
+            values[name] = parsed(hints[name], text, f"{where}{path}")
+    values |= {name: changed(getattr(config, name), given, f"{where}{name}.") for name, given in inner.items()}
+    return dataclasses.replace(config, **values)  # type: ignore[type-var]
 
 
 def check(config: Any) -> None:

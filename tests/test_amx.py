@@ -97,7 +97,7 @@ def test_training_from_python_is_refused(trapping, tmp_path):
     from lion import recipes
     from lion.train.loop import train
 
-    run = recipes.recipe("digits.lion_s").changed("precision", "bfloat16").changed("steps", "1")
+    run = recipes.recipe("digits.lion_s").changed({"precision": "bfloat16", "steps": "1"})
     with pytest.raises(ValueError, match="advertises AMX and traps on it"):
         train(run, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -27,10 +27,7 @@ def train_all(folder: Path, changes: dict[str, str]) -> dict[str, TrainedRun]:
     runs: dict[str, Run] = {}
     accuracy = {}
     for name in MODELS:
-        run = recipes.recipe(f"digits.{name}")
-        for path, text in changes.items():
-            run = run.changed(path, text)
-        runs[name] = run
+        run = runs[name] = recipes.recipe(f"digits.{name}").changed(changes)
         print(f"{name}:", flush=True)
         shutil.rmtree(folder / name, ignore_errors=True)  # of the demo before
         accuracy[name] = train(run, folder / name, recipe=f"digits.{name}")["accuracy"]

@@ -1,5 +1,6 @@
 """What a run is: a task, and how it is trained."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -82,12 +83,14 @@ class Run:
         kind = configs.checked(Annotated[str, OneOf(TASKS)], task.pop("kind", None), f"{place}.kind")
         return configs.from_json(Run, {**run, "task": configs.from_json(task_of_kind(kind), task, place)}, where)
 
-    def changed(self, path: str, text: str) -> "Run":
-        """A copy with one field set: of the run, "optim.lr", or of its task, "model.dim"."""
-        own = path.split(".")[0] in Run.__dataclass_fields__
-        changed = configs.changed(self, path if own else f"task.{path}", text, path)
-        # Steps go before epochs; whoever sets epochs means those.
-        return replace(changed, steps=0) if path == "epochs" and changed.epochs else changed
+    def changed(self, changes: Mapping[str, str]) -> "Run":
+        """A copy with some fields set: of the run, as "optim.lr", or of its task, as "model.dim"."""
+        own = {path: text for path, text in changes.items() if path.split(".")[0] in Run.__dataclass_fields__}
+        task = configs.changed(self.task, {path: text for path, text in changes.items() if path not in own})
+        changed = replace(configs.changed(self, own), task=task)
+        # Steps go before epochs; whoever sets epochs alone means those.
+        by_epochs = "epochs" in own and "steps" not in own and changed.epochs
+        return replace(changed, steps=0) if by_epochs else changed
 
 
 class Saved(NamedTuple):

@@ -42,10 +42,9 @@ def generate(
     if not isinstance(run.task, CausalTask) or not hasattr(model, "generation_mode"):
         raise ValueError(f"the run in {folder} is no model that goes on with a text; expected one of `train causal`.")
     tokenizer = load_tokenizer(folder / "model")
-    first = [] if tokenizer.cls_id is None else [tokenizer.cls_id]  # as all that it has learned from begins
-    start = [*first, *tokenizer.encode([check_text("prompt", prompt)])[0]] or [
-        tokenizer.eos_id or 0
-    ]  # nothing: as after the end of a text
+    start = [] if tokenizer.cls_id is None else [tokenizer.cls_id]  # as all that it has learned from begins
+    start += tokenizer.encode([check_text("prompt", prompt)])[0]
+    start = start or [tokenizer.eos_id or 0]  # as after the end of a text
     how = sampling or Sampling()
     model.generation_mode = mode  # type: ignore[assignment]
     streamer = _Streamer(tokenizer, show)

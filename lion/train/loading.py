@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from lion.data.sequences import processors
 from lion.train.task import Batch, Examples
 
-DEAD = re.compile(r"DataLoader worker .*?(?:(?:is killed by|by) signal: (?P<signal>[\w ]+)|exited unexpectedly)", re.S)
+DEAD = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)", re.S)
 CAUGHT = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n.*\n[\w.]+: (?P<words>.*)", re.S)
 
 
@@ -23,12 +23,10 @@ def batches(examples: Examples, keys: Any, workers: int) -> Iterator[Batch]:
     try:
         yield from loader
     except RuntimeError as problem:
-        dead = DEAD.search(str(problem))
-        if dead is None:
+        if not DEAD.search(str(problem)):
             raise
-        how = f" ({dead['signal'].strip().lower()})" if dead["signal"] else ""
         raise ChildProcessError(
-            f"a process that loads data has died{how}: mostly there is too little memory. Continue with --resume, and "
+            "a process that loads data has died: mostly there is too little memory. Continue with --resume, and "
             f"fewer processes, --workers {workers - 1}."
         ) from None
     except (ValueError, OSError) as problem:

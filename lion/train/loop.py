@@ -4,9 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import os
-import re
-import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from lion.models.saving import save_model
 from lion.train.allocation import keep_memory
 from lion.train.checkpoint import Checkpoint, State, whole
 from lion.train.config import Run
+from lion.train.ending import Diverged, Stopped, caught_signals, cause, together
 from lion.train.folder import CONFIG, RunFolder, saved_recipe
 from lion.train.loading import batches
 from lion.train.optim import Average, learning_rate, make_optimizer
@@ -35,20 +33,7 @@ from lion.train.stream import Stream, check_batch, mixed
 from lion.train.task import Batch, means, summed
 
 ENVIRONMENT = "environment.json"
-ELSEWHERE = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|failed to recv", re.IGNORECASE)
 SHUFFLE, NOISE, DATA, MODEL = range(4)  # what seeds are for
-
-
-class Diverged(ValueError):
-    """A loss or a gradient is not a number any more."""
-
-
-class Stopped(Exception):
-    """By a signal; everything is saved."""
-
-    def __init__(self, message: str, signum: int):
-        super().__init__(message)
-        self.signum = signum
 
 
 def train(
@@ -60,7 +45,7 @@ def train(
         resume: go on where the run in that folder stopped. That it is the same one is checked.
         accept: what may have changed nevertheless, as "data", "seed" or "model.dropout".
     """
-    with _together():
+    with together():
         trainer = Trainer(run, folder, resume=resume, accept=accept, recipe=recipe)
         with trainer.closing():
             return trainer.run()
@@ -292,20 +277,9 @@ class Trainer:
         raise self._diverged(step, f"{what} is {float(found):g}", batch)
 
     def _diverged(self, step: int, what: str, batch: Batch) -> Diverged:
-        last = self.checkpoint.last()
+        last, rate = self.checkpoint.last(), learning_rate(self.config.optim, step, self.steps)
         kept = f"The last good checkpoint is {last}." if last else "There is no checkpoint yet."
-        return Diverged(f"{what} at step {step + 1:,}. {self._cause(step, batch)} {kept}")
-
-    def _cause(self, step: int, batch: Batch) -> str:
-        """The most likely one."""
-        for name, x in batch.items():
-            if x.is_floating_point() and not torch.isfinite(x).all():
-                return f"The data are the cause: {name} has values that are not finite."
-        rate = learning_rate(self.config.optim, step, self.steps)
-        if self.config.precision != "float32":
-            return f"Try --precision float32, or a smaller --optim.lr (it is {rate:g} now)."
-        clip = "" if self.config.optim.clip else ", or --optim.clip 1"
-        return f"The learning rate, {rate:g} now, is probably too high: try a smaller --optim.lr{clip}."
+        return Diverged(f"{what} at step {step + 1:,}. {cause(batch, rate, self.config)} {kept}")
 
     def _prepared(self, model: nn.Module) -> tuple[nn.Module, Any]:
         if not self.config.shard:
@@ -418,46 +392,6 @@ def _blocks(model: nn.Module) -> nn.ModuleList:
     """Of a model, the list of what it repeats."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=len, default=nn.ModuleList())
-
-
-@contextlib.contextmanager
-def _together() -> Iterator[None]:
-    """What a process finds when another one of its run has died, in words."""
-    try:
-        yield
-    except RuntimeError as problem:
-        if not ELSEWHERE.search(str(problem)):
-            raise
-        raise ChildProcessError(
-            "another process of this run has ended, and the run with it: see what that one said. What is saved is "
-            "whole: continue with --resume."
-        ) from None
-
-
-@contextlib.contextmanager
-def caught_signals() -> Iterator[list[int]]:
-    """Signals to end are noted down, to be looked at between two steps. A second one works as ever."""
-    found: list[int] = []
-    before: dict[int, Any] = {}
-    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
-
-    def note(signum: int, frame: object) -> None:
-        found.append(signum)
-        signal.signal(signum, before[signum])
-        if signum == getattr(signal, "SIGHUP", None):  # the terminal is gone, and whatever is said to it is an error
-            for descriptor in terminals:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
-
-    with contextlib.suppress(ValueError):  # only the main thread can
-        for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-                before[number] = signal.signal(number, note)
-    try:
-        yield found
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
 
 
 def _recompute(model: nn.Module) -> None:

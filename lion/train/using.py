@@ -20,7 +20,7 @@ from lion.nn.layers import set_form
 from lion.ops.checks import Form
 from lion.progress import progress
 from lion.train.config import Run, read_run
-from lion.train.loop import CONFIG
+from lion.train.folder import CONFIG
 from lion.train.task import means, summed, task_kind
 
 

@@ -21,9 +21,7 @@ SMALL = {
 
 def small(name: str = "digits.lion_s", **changes: str) -> Run:
     run = replace(recipes.recipe(name), epochs=0.0, steps=1)
-    for path, text in {**SMALL, **changes}.items():
-        run = run.changed(path.replace("__", "."), text)
-    return run
+    return run.changed({path.replace("__", "."): text for path, text in {**SMALL, **changes}.items()})
 
 
 def as_options(**changes: str) -> list[str]:

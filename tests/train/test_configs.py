@@ -32,7 +32,7 @@ def test_fields_are_changed_by_their_types():
         "augment.flip": ("yes", lambda x: x.task.augment.flip, True),
     }
     for path, (text, field, want) in changes.items():
-        got = field(run().changed(path, text))
+        got = field(run().changed({path: text}))
         assert got == want, path
         assert type(got) is type(want), path
 
@@ -54,7 +54,15 @@ def test_fields_are_changed_by_their_types():
 )
 def test_what_is_refused(path, text, message):
     with pytest.raises(ValueError, match=message):
-        run().changed(path, text)
+        run().changed({path: text})
+
+
+def test_fields_that_go_together_in_any_order():
+    together = {"distill.kind": "soft", "distill.teacher": "resnet18"}
+    for changes in (together, dict(reversed(together.items()))):
+        assert run().changed(changes).task.distill.kind == "soft"
+    with pytest.raises(ValueError, match="teacher"):
+        run().changed({"distill.kind": "soft"})
 
 
 def test_a_run_wants_steps_or_epochs():

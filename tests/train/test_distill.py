@@ -104,7 +104,7 @@ def test_a_name_stays_the_files(tmp_path):
         assert copied.task.distill.teacher == FUNCTION
         with pytest.raises(ValueError, match=r"in x/run.json, a function, which no file may name; give it again"):
             load_teacher(copied.task.distill.teacher)
-    given = run.changed("distill.teacher", FUNCTION)
+    given = run.changed({"distill.teacher": FUNCTION})
     assert given == run
     assert isinstance(load_teacher(given.task.distill.teacher), Constant)
     with pytest.raises(ValueError, match="no file may name"):  # even though it was made in this process before

@@ -19,7 +19,8 @@ from lion import files
 from lion.data.images import MemorySet
 from lion.train import loop
 from lion.train.checkpoint import Checkpoint
-from lion.train.loop import Diverged, train
+from lion.train.ending import Diverged
+from lion.train.loop import train
 from lion.train.optim import learning_rate
 from lion.train.report import read_metrics
 from tests import THOROUGH

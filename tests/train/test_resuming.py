@@ -29,9 +29,7 @@ BRIEF = {"steps": "2", "save_every": "1", "eval_every": "1000", "log_every": "1"
 
 
 def brief(run, **changes):
-    for path, value in {**BRIEF, **changes}.items():
-        run = run.changed(path.replace("__", "."), value)
-    return run
+    return run.changed({path.replace("__", "."): value for path, value in {**BRIEF, **changes}.items()})
 
 
 def forget():
@@ -160,9 +158,9 @@ def test_other_data_is_refused(name, tmp_path, data):
     change(tmp_path / "data")
     forget()
     with pytest.raises(ValueError, match=rf"would become another one: .*{words}.*--accept data$"):
-        train(run.changed("steps", "3"), folder, resume=True)
+        train(run.changed({"steps": "3"}), folder, resume=True)
     assert snapshot(folder) == before
-    train(run.changed("steps", "3"), folder, resume=True, accept=["data"])
+    train(run.changed({"steps": "3"}), folder, resume=True, accept=["data"])
     assert json.loads((folder / "result.json").read_text())["step"] == 3
 
 
@@ -173,9 +171,9 @@ def test_the_same_data_in_another_place(tmp_path, data):
     train(run, folder)
     os.utime(tmp_path / "data" / "reviews.csv", ns=(1, 1))
     forget()
-    train(run.changed("steps", "3"), folder, resume=True)
+    train(run.changed({"steps": "3"}), folder, resume=True)
     shutil.copytree(tmp_path / "data", tmp_path / "moved")
-    moved = run.changed("data", str(tmp_path / "moved" / "reviews.csv")).changed("steps", "4")
+    moved = run.changed({"data": str(tmp_path / "moved" / "reviews.csv"), "steps": "4"})
     with pytest.raises(ValueError, match=r"data is '.*moved/reviews.csv', was '.*--accept data$"):
         train(moved, folder, resume=True)
     train(moved, folder, resume=True, accept=["data"])
@@ -190,7 +188,7 @@ def test_a_vocabulary_is_not_made_again(tmp_path, data):
     rewritten("corpus.txt", lambda x: x + 60 * "quite another vocabulary has come\n")(tmp_path / "data")
     shutil.rmtree(Path(os.environ["LION_DATA"]) / "tokenizers")
     forget()
-    train(run.changed("steps", "3"), folder, resume=True, accept=["data"])
+    train(run.changed({"steps": "3"}), folder, resume=True, accept=["data"])
     assert (folder / "model" / "tokenizer.json").read_text() == own
     assert not (Path(os.environ["LION_DATA"]) / "tokenizers").exists()
 
