@@ -9,6 +9,7 @@ import contextlib
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 
 class Lost(Exception):
@@ -19,9 +20,14 @@ class Lost(Exception):
 class Campaign:
     """What became of the attempts. One that raises is lost."""
 
+    every: ClassVar[list["Campaign"]] = []  # that there are, to see how far they are
+
     name: str
     tried: int = 0
     lost: list[str] = field(default_factory=list)  # which, and what happened
+
+    def __post_init__(self) -> None:
+        self.every.append(self)
 
     @property
     def survived(self) -> int:

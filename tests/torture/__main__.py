@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from lion.text import table
 from tests.torture import Campaign
@@ -21,6 +21,8 @@ FULL = {  # attempts of each campaign, the longest first: as many campaigns run 
     "shared_runs": 20,
     "raw_operators": 5000,
 }
+
+SECONDS = 30  # from one word on how far it is to the next
 
 
 def main() -> int:
@@ -48,15 +50,18 @@ def main() -> int:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = {name: pool.submit(one, name) for name in args.names or FULL}
-    rows, lost = [], []
+        while wait(found.values(), timeout=SECONDS).not_done:
+            tried, lost = sum(x.tried for x in Campaign.every), sum(len(x.lost) for x in Campaign.every)
+            print(f"{tried:,} tried, {lost} lost", file=sys.stderr, flush=True)
+    rows, all_lost = [], []
     for name, future in found.items():
         for x in future.result():
             rows.append((x.name, f"{x.tried:,}", f"{x.survived:,}", str(len(x.lost))))
-            lost += [f"{name} (seed {args.seed}): {x.name}, {what}" for x in (x,) for what in x.lost]
+            all_lost += [f"{name} (seed {args.seed}): {x.name}, {what}" for what in x.lost]
     print(table(("campaign", "tried", "survived", "lost"), rows))
-    for what in lost:
+    for what in all_lost:
         print(f"\nlost: {what}")
-    return 1 if lost else 0
+    return 1 if all_lost else 0
 
 
 if __name__ == "__main__":

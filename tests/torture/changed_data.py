@@ -28,7 +28,8 @@ REFUSED = "would become another one"
 def run(numbers: range, seed: int) -> list[Campaign]:
     """By turns of all kinds of task."""
     found = []
-    with tempfile.TemporaryDirectory() as name, Children(Path(name) / "work") as children:
+    with tempfile.TemporaryDirectory() as name:
+        children = Children(Path(name) / "work")
         for place, kind in enumerate(KINDS):
             if turns := [number for number in numbers if number % len(KINDS) == place]:
                 found.append(_of_task(kind, Path(name) / kind, children, turns, seed))

@@ -1,16 +1,17 @@
 """Work in processes of its own: forked from one that has imported everything, and limited in time and memory.
 
-    with Children(folder) as children:
-        done = children.run("tests.torture.children:command", ["train", "digits.lion_s"], seconds=30)
-        found = children.attempts("tests.torture.raw_operators:attempts", seed, range(5000))
+    children = Children(folder)
+    done = children.run("tests.torture.children:command", ["train", "digits.lion_s"], seconds=30)
+    found = children.attempts("tests.torture.raw_operators:attempts", seed, range(5000))
 
-A server (this module, run by Python) imports lion and what it imports once. For each piece of work it forks a child, in
-a session of its own, whose output goes to files; what becomes of it comes back as a line of JSON. Short attempts share
-a child, and one that ends or hangs it is the only one that is lost.
+A server (this module, run by Python) imports lion and what it imports once, for all campaigns of a thread. For each
+piece of work it forks a child, in a session of its own, whose output goes to files; what becomes of it comes back as a
+line of JSON. Short attempts share a child, and one that ends or hangs it is the only one that is lost.
 """
 
 import atexit
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,11 +33,18 @@ BATCH = 100  # short attempts of one child
 RESULTS = "results"  # of short attempts
 CRASHED = 70  # exit code of a child that an exception has ended
 GRACE = 3.0  # seconds for a child's own children to end after it
-EVERYTHING = (  # that a command may import
+EVERYTHING = (  # that takes long to import
     *("accelerate", "lion.train.loop", "lion.recipes", "lion.train.generating", "sklearn.datasets"),
     *("lion.integrations.hf", "lion.integrations.hf_causal", "matplotlib.pyplot", "lion.bench.demo"),
+    *("tests.torture.data_files", "tests.torture.raw_operators"),
 )
-OFFLINE = {"PIP_NO_INDEX": "1", "npm_config_offline": "true", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+ENVIRONMENT = {
+    "PIP_NO_INDEX": "1",
+    "npm_config_offline": "true",
+    "HF_HUB_OFFLINE": "1",
+    "TQDM_DISABLE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
 
 class Done(NamedTuple):
@@ -66,22 +75,13 @@ class Children:
     ):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        root = str(Path(__file__).parents[2])
-        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        own = {"PYTHONPATH": paths, "LION_DATA": str(folder / "data")}
-        self.server = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", __name__, str(folder), *imports],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **OFFLINE, **own, **(environment or {})},
-            cwd=folder,
-        )
+        self.server = _server(tuple(imports), frozenset((environment or {}).items()), threading.get_ident())
 
     def run(self, function: str, argument: Any, *, seconds: float) -> Done:
         """`module:function` of an argument that JSON can be made of; what it returns is the exit code."""
         assert self.server.stdin is not None
         assert self.server.stdout is not None
-        self.server.stdin.write(json.dumps([function, argument, seconds]).encode() + b"\n")
+        self.server.stdin.write(json.dumps([str(self.folder), function, argument, seconds]).encode() + b"\n")
         self.server.stdin.flush()
         return Done(*json.loads(self.server.stdout.readline()))
 
@@ -102,15 +102,20 @@ class Children:
                 yield found[-1]
             del left[: len(found)]
 
-    def __enter__(self) -> "Children":
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        assert self.server.stdin is not None
-        self.server.stdin.close()
-        self.server.wait()
-        assert self.server.stdout is not None
-        self.server.stdout.close()
+@functools.cache
+def _server(
+    imports: tuple[str, ...], environment: frozenset[tuple[str, str]], thread: int
+) -> "subprocess.Popen[bytes]":
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    server = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", __name__, *imports],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": paths, **dict(environment)},
+    )
+    atexit.register(server.communicate)  # which closes its input: it ends
+    return server
 
 
 def command(argv: list[str]) -> int:
@@ -140,7 +145,7 @@ def _named(function: str) -> Callable[[Any], Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def serve(folder: Path, imports: Sequence[str]) -> None:
+def serve(imports: Sequence[str]) -> None:
     for name in imports:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -148,16 +153,18 @@ def serve(folder: Path, imports: Sequence[str]) -> None:
 
     torch.set_num_threads(1)  # a child of a process with threads may wait for them for ever
     for line in sys.stdin:
-        function, argument, seconds = json.loads(line)
+        folder, function, argument, seconds = json.loads(line)
         sys.stdout.flush()
         child = os.fork()
         if not child:
-            _be_a_child(folder, function, argument)
-        print(json.dumps(_watched(child, folder, seconds)), flush=True)
+            _be_a_child(Path(folder), function, argument)
+        print(json.dumps(_watched(child, Path(folder), seconds)), flush=True)
 
 
 def _be_a_child(folder: Path, function: str, argument: Any) -> None:
     os.setsid()
+    os.chdir(folder)
+    os.environ["LION_DATA"] = str(folder / "data")
     (folder / RESULTS).write_bytes(b"")
     for number, name in ((0, os.devnull), (1, folder / "stdout"), (2, folder / "stderr")):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), number)
@@ -218,4 +225,4 @@ def _group(leader: int) -> int:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), sys.argv[2:])
+    serve(sys.argv[1:])

@@ -340,15 +340,15 @@ def run(numbers: range, seed: int) -> list[Campaign]:
     found = [Campaign("command line, training"), Campaign("command line, other commands")]
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        with Children(home) as children:
-            make(home, children, ["images"])
-            for number in numbers:
-                generator = random.Random(f"{seed} {number}")
-                first = number % 2 == 0
-                argv = training(generator.choice(TRAINED), home, generator) if first else other(home, generator)
-                make(home, children, [kind for kind in TRAINED if f"runs/{kind}" in " ".join(argv)])
-                with found[not first].attempt(f"number {number}: lion {argv}"):
-                    children.run("tests.torture.command_line:fresh", argv, seconds=SECONDS).check()
+        children = Children(home)
+        make(home, children, ["images"])
+        for number in numbers:
+            generator = random.Random(f"{seed} {number}")
+            first = number % 2 == 0
+            argv = training(generator.choice(TRAINED), home, generator) if first else other(home, generator)
+            make(home, children, [kind for kind in TRAINED if f"runs/{kind}" in " ".join(argv)])
+            with found[not first].attempt(f"number {number}: lion {argv}"):
+                children.run("tests.torture.command_line:fresh", argv, seconds=SECONDS).check()
     return found
 
 

@@ -220,7 +220,9 @@ def run(numbers: range, seed: int) -> list[Campaign]:
     """Of each kind of file."""
     from PIL import Image
 
-    with tempfile.TemporaryDirectory() as folder, Children(home := Path(folder)) as children:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        children = Children(home)
         make(home, children, dict.fromkeys(kind.run for kinds in KINDS.values() for kind in kinds))
         Image.new("L", (8, 8), 7).save(home / "image.png")
         return [

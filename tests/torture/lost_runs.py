@@ -23,15 +23,15 @@ def run(numbers: range, seed: int) -> list[Campaign]:
     """By turns of all kinds of task, each with kills and with a fault of the disk."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
-        with Children(home / "work") as children:
-            write_data(home)
-            kinds = list(commands(home).items())
-            return [
-                campaign
-                for place, (kind, argv) in enumerate(kinds)
-                if (turns := [number for number in numbers if number % len(kinds) == place])
-                for campaign in _of_task(kind, [*argv, *LONGER], home, children, turns, seed)
-            ]
+        children = Children(home / "work")
+        write_data(home)
+        kinds = list(commands(home).items())
+        return [
+            campaign
+            for place, (kind, argv) in enumerate(kinds)
+            if (turns := [number for number in numbers if number % len(kinds) == place])
+            for campaign in _of_task(kind, [*argv, *LONGER], home, children, turns, seed)
+        ]
 
 
 def _of_task(

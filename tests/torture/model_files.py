@@ -378,19 +378,23 @@ def _quiet() -> None:
 
 
 def _make(root: Path, kinds: Any) -> None:
+    from lion.models.saving import quietly
+
     torch.manual_seed(0)
     for kind in kinds:
-        MAKERS[kind](root / kind if not (root / kind).mkdir() else root)
+        (root / kind).mkdir()
+        with quietly():
+            MAKERS[kind](root / kind)
         _set_traps(root / kind / "model", root / "ran")
 
 
 def run(numbers: range, seed: int) -> list[Campaign]:
     """Of each kind of model."""
-    with tempfile.TemporaryDirectory() as root, Children(Path(root)) as children:
+    with tempfile.TemporaryDirectory() as root:
         _make(Path(root), MAKERS)
         return [
             Campaign(f"model files: {kind}").all(
-                children.attempts(f"{__name__}:attempts", [root, kind, seed], numbers, seconds=SECONDS)
+                Children(Path(root)).attempts(f"{__name__}:attempts", [root, kind, seed], numbers, seconds=SECONDS)
             )
             for kind in MAKERS
         ]

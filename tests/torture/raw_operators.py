@@ -26,8 +26,8 @@ NAMES = [name for name in OPERATORS if not (name.startswith("cpu_") and isinstan
 def run(numbers: range, seed: int) -> list[Campaign]:
     """By turns of all operators."""
     found = {name: Campaign(f"torch.ops.lion.{name}, nonsense") for name in NAMES}
-    with tempfile.TemporaryDirectory() as folder, Children(Path(folder), imports=[__name__]) as children:
-        for number, problem in children.attempts(f"{__name__}:attempts", seed, numbers):
+    with tempfile.TemporaryDirectory() as folder:
+        for number, problem in Children(Path(folder)).attempts(f"{__name__}:attempts", seed, numbers):
             found[_name(number)].all([(number, problem)])
     return list(found.values())
 

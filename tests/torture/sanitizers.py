@@ -36,9 +36,9 @@ def run(numbers: range, seed: int) -> list[Campaign]:
             print(f"no sanitizers: {missing}", file=sys.stderr)
             return []
         found = {kind: Campaign(f"sanitizers, {kind}") for kind in KINDS}
-        with Children(folder / "work", imports=[__name__], environment=environment) as children:
-            for number, problem in children.attempts(f"{__name__}:attempts", seed, numbers, seconds=120):
-                found[_kind(number)].all([(number, problem)])
+        children = Children(folder / "work", imports=[__name__], environment=environment)
+        for number, problem in children.attempts(f"{__name__}:attempts", seed, numbers, seconds=120):
+            found[_kind(number)].all([(number, problem)])
         return [*found.values(), *threads(program, numbers[::4], seed)]
 
 
