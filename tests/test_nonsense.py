@@ -61,6 +61,16 @@ TRAINING = {
 }
 
 
+def test_nothing_to_predict(fails, tmp_path):
+    (tmp_path / "genome.fa").write_text(">one\n" + "ACGTTGCATA" * 200)
+    model = ["--model.dim", "8", "--model.depth", "1", "--model.heads", "2", "--steps", "1", "--epochs", "0"]
+    data = ["--data", tmp_path / "genome.fa", "--length", "32", "--block", "64", "--mask", "1e-30"]
+    arguments = ["train", "dna", *data, *model, "--precision", "float32", "--out", tmp_path / "run"]
+    fails(
+        arguments, "lion train: ", "nothing of the evaluation set is to be predicted; expected more data, or a larger"
+    )
+
+
 @pytest.mark.parametrize("options", TRAINING)
 def test_training(options, fails, tmp_path):
     arguments = ["train", "digits.lion_s", *as_options(steps="1"), *options.split(" "), "--out", tmp_path / "run"]

@@ -49,6 +49,9 @@ class State(NamedTuple):
         for name, kind in kinds.items():
             if not isinstance(plain.get(name), kind) or isinstance(plain[name], bool):
                 raise files.DamagedFile(f"{folder / STATE} is damaged: {name} is {str(plain.get(name))[:80]!r}.")
+        for name, x in plain.get("contents", {}).items():
+            if not isinstance(x, dict) or not isinstance(x.get("digest"), str) or type(x.get("examples", 0)) is not int:
+                raise files.DamagedFile(f"{folder / STATE} is damaged: contents has {name}: {str(x)[:80]!r}.")
         if missing := {f"{name}.safetensors" for name in ALWAYS} - plain["files"].keys():
             raise files.DamagedFile(f"{folder / STATE} is damaged: it has no checksum of {sorted(missing)[0]}.")
         if plain["step"] != number(folder):

@@ -355,7 +355,8 @@ class Trainer:
         self.accelerator.wait_for_everyone()  # to have looked whether there is a run in it already
         if not self.alone:
             self._lock()
-            self._check_new()  # another process may have been quicker
+            if self.folder.has_run:
+                raise ValueError(f"another process has just begun a run in {self.folder.path}: --resume continues it.")
         if self.accelerator.is_main_process:
             if not self.begin and hasattr(self.task, "text_tokenizer"):
                 with self.folder.writing("the tokenizer"):

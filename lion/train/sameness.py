@@ -30,7 +30,7 @@ def changed_contents(now: Contents, before: Mapping[str, Any]) -> list[Change]:
         old = before.get(name)
         if not isinstance(old, dict) or old == new:
             continue
-        count, was = new.get("examples"), old.get("examples")
+        count, was = new.get("examples", 0), old.get("examples", 0)
         words = f"{name} has {count:,} examples, had {was:,}" if count != was else f"{name} has another content"
         found.append(Change(PARTS.get(name, name), words))
     return found

@@ -114,6 +114,8 @@ def summed(totals: dict[str, Tensor], measured: dict[str, Tensor]) -> dict[str, 
 def means(totals: Mapping[str, Tensor | float]) -> dict[str, Any]:
     """Of all examples; values of each stay as they are."""
     count = float(totals["examples"])
+    if not count:
+        raise ValueError("nothing of the evaluation set is to be predicted; expected more data, or a larger mask.")
 
     def mean(x: Tensor | float) -> Tensor | float:
         return x if isinstance(x, Tensor) and x.dim() else float(x) / count
