@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+unexport PYTHONDONTWRITEBYTECODE  # with it every process compiles all that it imports, for ten seconds
 
 demo: .venv/ready
 	$(BIN)/lion demo
