@@ -7,13 +7,13 @@ import pytest
 from tests import SEED
 
 FEW: dict[str, int] = {  # attempts of each campaign
-    "lost_runs": 1,
-    "model_files": 4,
-    "command_line": 6,
-    "json_files": 1,
-    "raw_operators": 48,
-    "data_files": 4,  # of each format
-    "changed_data": 2,
+    "lost_runs": 3,
+    "changed_data": 6,
+    "model_files": 12,  # of each kind of model
+    "command_line": 40,
+    "json_files": 4,  # of each file
+    "data_files": 40,  # of each format
+    "raw_operators": 480,
 }
 
 
