@@ -345,8 +345,9 @@ def test_a_closed_terminal_saves(tmp_path):
     options = as_options(save_every="1000000", eval_every="1000000", steps="1000000")
     command = [sys.executable, "-m", "lion.cli", "train", "digits.lion_s", "--out", str(folder), *options]
     how = {"stdin": terminal, "stdout": terminal, "stderr": terminal, "start_new_session": True}
-    session = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    session = (  # with a signal that nohup would have it ignore
+        "import fcntl, os, signal, sys, termios; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+        "fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
     )
     process = subprocess.Popen([sys.executable, "-c", session, *command], **how)
     os.close(terminal)
