@@ -8,7 +8,7 @@ from tests import SEED
 
 FEW: dict[str, int] = {  # attempts of each campaign
     "lost_runs": 3,
-    "changed_data": 6,
+    "changed_data": 7,
     "model_files": 12,  # of each kind of model
     "command_line": 40,
     "json_files": 4,  # of each file

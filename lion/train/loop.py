@@ -169,7 +169,7 @@ class Trainer:
             return dataclasses.replace(run, task=run.task.resolved())
         if changed_fields(run, state.run):
             task: Any = run.task
-            made = getattr(task, "tokenizer", None) == "" and self.folder.tokenizer.exists()
+            made = task.makes_tokenizer and not task.tokenizer and self.folder.tokenizer.exists()
             if made:
                 task = dataclasses.replace(task, tokenizer=str(self.folder.tokenizer))
             task = task.resolved()

@@ -42,6 +42,7 @@ class Task:
     unit: ClassVar[str] = "example"  # what progress is counted in
     metric: ClassVar[str] = "accuracy"  # the one that curves and tables show
     tunable: ClassVar[tuple[str, ...]] = ()  # fields that may change while the run stays the same
+    makes_tokenizer: ClassVar[bool] = False  # of its data, where the field `tokenizer` names none
 
     def resolved(self) -> "Task":
         """With everything filled in that the data decides."""

@@ -80,6 +80,7 @@ class MlmTask(CorpusTask):
     eval_mask: SomeShare = 0.15
 
     tunable: ClassVar[tuple[str, ...]] = ("mask", "eval_mask")
+    makes_tokenizer: ClassVar[bool] = True
     trainer: ClassVar[str] = "wordpiece"
 
     def resolved(self) -> "MlmTask":
@@ -118,6 +119,7 @@ class CausalTask(CorpusTask):
     length: Tokens = 256
 
     trainer: ClassVar[str] = "bpe"
+    makes_tokenizer: ClassVar[bool] = True
 
     def resolved(self) -> "CausalTask":
         model = replace(self.model, vocab_size=self.text_tokenizer().vocab_size)
@@ -162,6 +164,7 @@ class TextTask(LabelledTask):
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
     unit: ClassVar[str] = "text"
+    makes_tokenizer: ClassVar[bool] = True
 
     def __post_init__(self):
         check(self)

@@ -14,9 +14,9 @@ FULL = {  # attempts of each campaign, the longest first: as many campaigns run 
     "data_files": 2000,  # of each format
     "json_files": 2000,  # of each file
     "model_files": 2000,  # of each kind of model
-    "lost_runs": 210,
+    "lost_runs": 240,
     "command_line": 2000,
-    "changed_data": 600,
+    "changed_data": 700,
     "sanitizers": 2000,
     "shared_runs": 20,
     "raw_operators": 5000,

@@ -19,7 +19,7 @@ from tests.torture.lost_runs import same
 from tests.torture.mutations import mutated
 from tests.torture.small_runs import TRAINED, commands, write_data
 
-KINDS = ("images", "mlm", "causal", "text", "dna", "dna_classes")
+KINDS = ("images", "mlm", "causal", "text", "text_distill", "dna", "dna_classes")
 IMAGES = ["images", "--image_size", "16", "--model.patch_size", "8", *TRAINED]
 HALF, WHOLE = (["--steps", steps, "--save_every", "1", "--ema", "0.9"] for steps in ("2", "4"))
 REFUSED = "would become another one"
@@ -85,7 +85,8 @@ def _write(data: Path) -> None:
 
 def _read_by(kind: str, data: Path) -> list[Path]:
     patterns = {"images": "images/*/*.png", "text": "texts/reviews.csv", "dna": "genome.fa", "dna_classes": "genes.csv"}
-    return sorted(data.glob(patterns.get(kind, "texts/*.txt")))
+    teacher = [data / "teacher" / "model.safetensors"] if kind == "text_distill" else []
+    return [*teacher * 5, *sorted(data.glob(patterns.get(kind, "texts/*.txt")))]
 
 
 def _train(children: Children, argv: list[str], folder: Path) -> Done:

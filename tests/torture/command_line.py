@@ -283,7 +283,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     ),
     "resume": (["train", "--resume", "--out", "missing"], {"--out": PLACES + PATHS, "": WORDS}),
 }
-TRAINED = ("images", "mlm", "causal", "text", "long_range", "dna", "dna_classes")
+TRAINED = ("images", "mlm", "causal", "text", "text_distill", "long_range", "dna", "dna_classes")
 SLOW = ("steps", "epochs", "model.depth", "counts", "workers", "accumulate")
 
 
@@ -360,7 +360,7 @@ def fresh(argv: list[str]) -> int:
 
     home = Path.cwd()
     with tempfile.TemporaryDirectory(dir=home) as folder:
-        for name in ("texts", "genes.csv", "genome.fa", "runs"):
+        for name in ("texts", "teacher", "genes.csv", "genome.fa", "runs"):
             (Path(folder) / name).symlink_to(home / name)
         os.chdir(folder)
         try:

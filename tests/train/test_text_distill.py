@@ -17,32 +17,13 @@ from lion.integrations.hf import LionModel
 from lion.models.saving import load_model
 from lion.recipes import recipe
 from lion.train import text, text_distill
-from lion.train.config import Optim
+from lion.train.config import Optim, Run
 from lion.train.loop import train
 from lion.train.text_distill import TextDistillTask, embedding, unexplained
 from tests import SEED
+from tests.train.teachers import save_teacher
 
 WORDS = ["when", "in", "the", "course", "of", "human", "events", "it", "becomes", "necessary", "for", "one", "people"]
-
-
-def save_teacher(folder, kind, places):
-    config = kind.config_class(
-        vocab_size=ByteTokenizer().vocab_size,
-        pad_token_id=ByteTokenizer().pad_id,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=places,
-        hidden_dropout_prob=0.2,
-    )
-    torch.manual_seed(SEED)
-    teacher = kind(config)
-    for name, weight in teacher.named_parameters():  # as a BERT begins, what attention adds hardly matters
-        if name.endswith("weight") and "LayerNorm" not in name:
-            torch.nn.init.normal_(weight, std=0.5)
-    teacher.save_pretrained(folder)
-    ByteTokenizer().save(folder)
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +120,13 @@ def test_an_embedding_is_the_mean_of_real_tokens():
     states, real = torch.randn(2, 5, 3), torch.tensor([[True] * 5, [True] * 2 + [False] * 3])
     found = embedding(states, real)
     assert torch.allclose(found, torch.stack([states[0].mean(0), states[1, :2].mean(0)]))
+
+
+def test_a_run_goes_on_for_longer(home, tmp_path):
+    run = Run(task(home), Optim(), steps=1, batch=4, precision="float32")
+    train(run, tmp_path / "run")
+    train(run.changed({"steps": "2"}), tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "checkpoints" / "step-00000002").exists()
 
 
 def test_what_cannot_be(home, tmp_path):
