@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import lion
+from lion.optional import need_transformers
 
 transformers = pytest.importorskip("transformers", reason="transformers has the models to compare with")
+need_transformers()  # which has a torchvision for another torch out of the way
 
 DIM, HEADS, TOKENS = 64, 4, 11
 
