@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from lion.nn.layers import set_form as set_form
     from lion.nn.variants import VARIANTS as VARIANTS
     from lion.ops.attention import attention as attention
+    from lion.ops.attention import attention_states as attention_states
     from lion.ops.attention import explain as explain
+    from lion.ops.state import State as State
+    from lion.ops.state import States as States
     from lion.ops.streaming import attention_step as attention_step
 
 HOME = {  # of every name
     "attention": "lion.ops.attention",
+    "attention_states": "lion.ops.attention",
     "attention_step": "lion.ops.streaming",
     "explain": "lion.ops.attention",
     "create_model": "lion.models.registry",
@@ -27,6 +31,8 @@ HOME = {  # of every name
     "LionAttention": "lion.nn.layers",
     "MODELS": "lion.models.registry",
     "set_form": "lion.nn.layers",
+    "State": "lion.ops.state",
+    "States": "lion.ops.state",
     "VARIANTS": "lion.nn.variants",
 }
 __all__ = [*HOME, "__version__"]

@@ -9,10 +9,10 @@ q = torch.rand(1, 4, 2, 8)
 
 def wrong() -> None:
     lion.nothing  # type: ignore[attr-defined]  # noqa: B018
-    lion.attention(q, q, q, direction="sideways")  # type: ignore[arg-type]
-    lion.attention(q, q, q, norm="total")  # type: ignore[arg-type]
-    lion.attention(q, q, q, form="fast")  # type: ignore[arg-type]
-    lion.attention(q, q, q, backend="gpu")  # type: ignore[arg-type]
+    lion.attention(q, q, q, direction="sideways")  # type: ignore[call-overload]
+    lion.attention(q, q, q, norm="total")  # type: ignore[call-overload]
+    lion.attention(q, q, q, form="fast")  # type: ignore[call-overload]
+    lion.attention(q, q, q, backend="gpu")  # type: ignore[call-overload]
     lion.explain(q, q, q, form="fast")  # type: ignore[arg-type]
     lion.LionAttention(8, 2, direction="sideways")  # type: ignore[arg-type]
     lion.LionAttention(8, 2, norm="total")  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ class Contender(NamedTuple):
         if self.form == SOFTMAX:
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             return lambda: F.scaled_dot_product_attention(q, k, v)
-        return lambda: lion.attention(q, k, v, log_decay, form=self.form, backend=self.backend)  # type: ignore[arg-type]
+        return lambda: lion.attention(q, k, v, log_decay, form=self.form, backend=self.backend)  # type: ignore[call-overload]
 
 
 PEER = Contender(SOFTMAX, SOFTMAX)

@@ -2,16 +2,56 @@
 
 import functools
 import logging
+from typing import Any, Literal, TypedDict, overload
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from lion.ops.call import Call
-from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, check, check_values
+from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, check, check_states, check_values
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
+from lion.ops.lowering import states_behind
 from lion.ops.plain import transformed
+from lion.ops.state import State, States
 
 log = logging.getLogger("lion")
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of `attention`, but for `return_states`, which its result depends on."""
+
+    log_gain: Tensor | None
+    beta: Tensor | None
+    self_weight: Tensor | float | None
+    norm: Norm
+    direction: Direction
+    mask: Tensor | None
+    cu_seqlens: Tensor | None
+    orders: Tensor | None
+    forward_state: State | None
+    reverse_state: State | None
+    form: Form
+    backend: BackendName
+    chunk_size: int | None
+
+
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, **options: Unpack[Options]
+) -> Tensor: ...
+
+
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None = None,
+    *,
+    return_states: Literal[True],
+    **options: Unpack[Options],
+) -> tuple[Tensor, States]: ...
 
 
 def attention(
@@ -28,10 +68,13 @@ def attention(
     mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     orders: Tensor | None = None,
+    forward_state: State | None = None,
+    reverse_state: State | None = None,
+    return_states: bool = False,
     form: Form = "auto",
     backend: BackendName = "auto",
     chunk_size: int | None = None,
-) -> Tensor:
+) -> Tensor | tuple[Tensor, States]:
     """Bidirectional linear attention, in linear time, the same in every form.
 
     Token i gets sum_j P_ij v_j, normalised, with P_ij = q_i . (m_ij * exp(log_gain_j) k_j). m_ij is the
@@ -54,6 +97,9 @@ def attention(
         mask: [B, T], True for real tokens. The others take no part, cost no decay, and output 0.
         cu_seqlens: [sequences + 1], for sequences packed end to end in one row of batch size 1.
         orders: [T] or [N, T], orders to walk the tokens in; the sums of all are added, then divided.
+        forward_state: what the forward walk brings to the first token: of all tokens before this piece of a sequence.
+        reverse_state: what the reverse walk brings to the last token: of all tokens after this piece.
+        return_states: also return what the walks carry out of the piece, with what they brought.
         form: "auto", "full", "rnn", "chunk" or "scan": how it is computed, never what.
         backend: "auto", "cpu" (compiled, the form "scan") or "torch" (everything, everywhere).
         chunk_size: tokens per chunk of the forms "chunk" and "scan".
@@ -66,7 +112,8 @@ def attention(
     the cpu backend sees as it reads.
 
     Returns:
-        [B, T, H, V] in the dtype of v. Sums and exponents are kept in float32 at least.
+        [B, T, H, V] in the dtype of v. Sums and exponents are kept in float32 at least. With `return_states` also
+        States: `forward` is the next piece's forward_state, `reverse` the piece before's reverse_state.
     """
     self_weight, chunk_size = as_number(self_weight), as_number(chunk_size)
     casts = _autocasts(q)
@@ -74,7 +121,11 @@ def attention(
         q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     call = Call(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    wanted = Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size, transformed())
+    states = forward_state is not None or reverse_state is not None or return_states
+    if states:
+        call = call._replace(forward_state=forward_state, reverse_state=reverse_state, return_states=return_states)
+        check_states(call)
+    wanted = Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size, transformed(), states)
     choice = choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)
     if not BACKENDS[choice.backend].checks_values:
         check_values(log_decay, log_gain, beta, mask)
@@ -83,6 +134,32 @@ def attention(
         return kernel(call)
     with torch.autocast(q.device.type, enabled=False):
         return kernel(call)
+
+
+def attention_states(
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None = None,
+    *,
+    log_gain: Tensor | None = None,
+    beta: Tensor | None = None,
+    direction: Direction = "both",
+    mask: Tensor | None = None,
+    forward_state: State | None = None,
+    reverse_state: State | None = None,
+) -> States:
+    """What `attention(..., return_states=True)` returns besides the outputs, for no more than that takes.
+
+    Without states that come in, this is what a piece of a sequence sends on by itself: pieces that are worked on
+    anywhere, in any order, are then joined (`State.join`).
+    """
+    none: Any = None
+    check(k, k, v, log_decay, log_gain, beta, none, "none", direction, mask, none, none, none)
+    check_values(log_decay, log_gain, beta, mask)
+    call = Call(k, k, v, log_decay, log_gain, beta, none, "none", direction, mask, none, none, none)
+    call = call._replace(forward_state=forward_state, reverse_state=reverse_state, return_states=True)
+    check_states(call)
+    return states_behind(call)
 
 
 def explain(

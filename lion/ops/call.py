@@ -5,9 +5,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lion.ops.state import State
+
 
 class Call(NamedTuple):
-    """The checked arguments of `lion.attention`. All kernels are `kernel(call) -> [B, T, H, V]`."""
+    """The checked arguments of `lion.attention`. All kernels are `kernel(call) -> [B, T, H, V]`, with `return_states`
+    `-> [B, T, H, V], States`."""
 
     q: Tensor
     k: Tensor
@@ -22,6 +25,9 @@ class Call(NamedTuple):
     cu_seqlens: Tensor | None
     orders: Tensor | None
     chunk_size: int | None
+    forward_state: State | None = None
+    reverse_state: State | None = None
+    return_states: bool = False
 
     @property
     def decay(self) -> str:

@@ -4,7 +4,7 @@ import difflib
 import itertools
 import sys
 from collections.abc import Collection, Iterable
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from lion.ops.plain import transformed
+
+if TYPE_CHECKING:
+    from lion.ops.call import Call
 
 Norm = Literal["sum", "max", "none", "unmasked"]
 Direction = Literal["both", "forward", "backward"]
@@ -38,6 +41,43 @@ def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask
     if orders is not None and can_read(orders):
         _check_permutations(orders, cu_seqlens, q)
     check_chunk_size(chunk_size)
+
+
+def check_states(call: "Call") -> None:
+    """That a piece of a sequence can have states, and that they fit it."""
+    refused = {
+        "norm='unmasked'": call.norm == "unmasked",
+        "orders": call.orders is not None,
+        "cu_seqlens": call.cu_seqlens is not None,
+        "beta": call.beta is not None,
+    }
+    for what, given in refused.items():
+        if given:
+            raise ValueError(f"states are given or asked for with {what}; expected one of the two: {WITHOUT[what]}.")
+    B, _, H, D = call.q.shape
+    channels = D if call.decay in ("diagonal", "gated diagonal") else 1
+    shapes = {"sums": (B, H, D, call.v.shape[-1]), "keys": (B, H, D)}
+    shapes |= {"log_decay": (B, H, channels), "log_scale": (B, H, channels)}
+    for name, state, way in (("forward", call.forward_state, "backward"), ("reverse", call.reverse_state, "forward")):
+        if state is None:
+            continue
+        if call.direction == way:
+            raise ValueError(f"{name}_state is given, and direction is {way!r}; expected None: no such walk is taken.")
+        for part, shape in shapes.items():
+            x = getattr(state, part)
+            if x is not None or part != "log_scale":
+                _tensor(f"{name}_state.{part}", x, call.q, "a floating point", remedy="a State of lion.attention's")
+                check_shape(f"{name}_state.{part}", x, shape, "of [B, H, ...]")
+        if state.log_scale is not None and call.log_gain is None:
+            raise ValueError(f"{name}_state has a log_scale, from gates; expected log_gain with it.")
+
+
+WITHOUT = {  # why it cannot be
+    "norm='unmasked'": "its divisor is of the sequence without decays, which no state holds",
+    "orders": "other orders cross the pieces' borders many times",
+    "cu_seqlens": "a packed row has many sequences, and a state is of one",
+    "beta": "the delta rule has none yet",
+}
 
 
 def check_fit(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders) -> None:

@@ -10,6 +10,7 @@ telescopes too), so kernels need not know of gains. The result does not depend o
 a constant.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,11 +29,14 @@ class Gained(NamedTuple):
     f: Tensor
     b: Tensor
     log_scale: Tensor  # [B, T, H, 1]: num and den come out times exp(-log_scale); -inf where nothing arrives
+    exponent: Tensor  # p, [B, T or 1, H, D or 1]
 
 
-def stabilise(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) -> Gained:
-    """log_gain [B, T, H, 1]; f, b [B or 1, T or 1, H or 1, D or 1]"""
+def stabilise(log_gain: Tensor, f: Tensor, b: Tensor, direction: str, arriving: Sequence[Tensor] = ()) -> Gained:
+    """log_gain [B, T, H, 1]; f, b [B or 1, T or 1, H or 1, D or 1]; `arriving`: exponents of what states bring."""
     largest = _largest_exponent(log_gain.detach(), f.detach(), b.detach(), direction)
+    for exponent in arriving:
+        largest = torch.maximum(largest, exponent.detach())
     reached = ~largest.isneginf()
     p = torch.where(reached, largest, 0)
     scale = largest.amax(-1, keepdim=True)
@@ -46,14 +50,17 @@ def stabilise(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) -> Gained:
         f=f + torch.where(reached, p - following, 0),
         b=b + torch.where(reached, p - preceding, 0),
         log_scale=scale,
+        exponent=p,
     )
 
 
-def stabilise_together(log_gain: Tensor, f: Tensor, b: Tensor) -> Gained:
+def stabilise_together(log_gain: Tensor, f: Tensor, b: Tensor, arriving: Sequence[Tensor] = ()) -> Gained:
     """The same where there is no decay and every token reaches every token: one p for all."""
     largest = log_gain.detach().amax(1, keepdim=True) if log_gain.shape[1] else log_gain.detach()
+    for exponent in arriving:  # the same for all tokens
+        largest = torch.maximum(largest, exponent.detach()[:, :1])
     p = torch.where(largest.isneginf(), 0, largest)
-    return Gained(None, (log_gain - p).exp(), f, b, largest.expand(log_gain.shape))
+    return Gained(None, (log_gain - p).exp(), f, b, largest.expand(log_gain.shape), p)
 
 
 def _largest_exponent(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) -> Tensor:

@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from lion.ops import torch_delta, torch_forms, torch_scan
-from lion.ops.call import Call
 from lion.ops.checks import Form, one_of
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
-from lion.ops.lowering import lowered
+from lion.ops.lowering import Kernel, lowered
 from lion.ops.plain import plain
 
 FORMS: dict[Form, str] = {
@@ -35,6 +33,7 @@ class Backend(NamedTuple):
     missing: Callable[[torch.device, torch.dtype], str | None]  # why it cannot run there, or None if it can
     checks_values: bool = False  # its kernels do, as they read
     opaque: bool = False  # its kernels are operators of their own, which torch.func cannot look into
+    states: bool = False  # its kernels take states and return them
 
 
 def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -47,10 +46,8 @@ def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
 
 BACKENDS = {  # the fastest first
     "cpu": Backend("compiled kernels for the CPU", _cpu_missing, checks_values=True, opaque=True),
-    "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
+    "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None, states=True),
 }
-
-Kernel = Callable[[Call], Tensor]
 
 TORCH_FORMS: dict[str, Kernel] = {
     "full": lowered(torch_forms.full),
@@ -101,6 +98,7 @@ class Wanted(NamedTuple):
     length: int
     chunk_size: int | None
     transformed: bool  # by torch.func, or differentiated forwards
+    states: bool = False  # come in, or are to be returned
 
 
 def choose(wanted: Wanted) -> Choice:
@@ -118,6 +116,8 @@ def choose(wanted: Wanted) -> Choice:
         reason = BACKENDS[name].missing(*where)
         if wanted.transformed and BACKENDS[name].opaque:
             reason = "torch.func and forward-mode differentiation cannot look into its operators"
+        if wanted.states and not BACKENDS[name].states:
+            reason = "it takes and returns no states"
         if reason and backend == "auto":
             continue
         if reason:

@@ -17,16 +17,19 @@ from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import can_read
 from lion.ops.options import Options
 from lion.ops.plain import plain
+from lion.ops.state import State, States, arriving_exponents, state_behind
 
 # (q, k, v, f, b, options) -> (num, den); those of the delta rule also take beta, [B, T, H, 1], in the end
 TorchKernel = Callable[..., tuple[Tensor, Tensor | None]]
+Kernel = Callable[[Call], Tensor | tuple[Tensor, States]]
 
 
-def lowered(kernel: TorchKernel, undecayed: TorchKernel | None = None) -> Callable[[Call], Tensor]:
+def lowered(kernel: TorchKernel, undecayed: TorchKernel | None = None) -> Kernel:
     """A kernel for whole calls; `undecayed` is a faster one for when nothing decays."""
 
-    def attention(call: Call) -> Tensor:
-        return normalised(call, sums_of(call, kernel, undecayed)).to(call.v.dtype)
+    def attention(call: Call) -> Tensor | tuple[Tensor, States]:
+        out = normalised(call, sums_of(call, kernel, undecayed)).to(call.v.dtype)
+        return (out, states_behind(call)) if call.return_states else out
 
     return attention
 
@@ -34,7 +37,7 @@ def lowered(kernel: TorchKernel, undecayed: TorchKernel | None = None) -> Callab
 def sums_of(call: Call, kernel: TorchKernel, undecayed: TorchKernel | None = None) -> "Sums":
     kernels = _Kernels(kernel, undecayed or kernel)
     problem = _Problem.of(call).without_masked_tokens()
-    walk = _Walk(call.direction, call.cu_seqlens, call.chunk_size)
+    walk = _Walk(call.direction, call.cu_seqlens, call.chunk_size, call.forward_state, call.reverse_state)
     sums = _over_orders(problem, walk, kernels, call.orders, with_den=call.norm in ("sum", "max"))
     if call.norm == "unmasked":
         undecayed_problem = problem._replace(v=problem.v[..., :0], log_decay=None, self_weight=None)
@@ -109,6 +112,13 @@ class _Walk(NamedTuple):
     direction: str
     cu_seqlens: Tensor | None
     chunk_size: int | None
+    forward_state: State | None
+    reverse_state: State | None
+
+    def arriving(self, f: Tensor, b: Tensor, T: int) -> list[tuple[State, Tensor]]:
+        """The states that arrive from outside, and the exponents with which they meet each token."""
+        given = ((self.forward_state, f, False), (self.reverse_state, b, True))
+        return [(x, arriving_exponents(x, cost, T, reverse=way)) for x, cost, way in given if x is not None]
 
 
 class Sums(NamedTuple):
@@ -172,11 +182,15 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
     decays = _decays(problem, walk)
     cost = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if log_decay is None else log_decay
     f, b = _cut_between_sequences(cost, walk.cu_seqlens, q.shape[1])
-    log_scale = None
+    log_scale = top = None
+    arriving = walk.arriving(f, b, q.shape[1])
     if log_gain is not None:
-        shared = not decays  # then every token is reached by the largest gate of all
-        scaled = gain.stabilise_together(log_gain, f, b) if shared else gain.stabilise(log_gain, f, b, walk.direction)
-        query_factor, key_factor, f, b, log_scale = scaled
+        outside = [exponent for _, exponent in arriving]
+        if decays:
+            scaled = gain.stabilise(log_gain, f, b, walk.direction, outside)
+        else:  # then every token is reached by the largest gate of all
+            scaled = gain.stabilise_together(log_gain, f, b, outside)
+        query_factor, key_factor, f, b, log_scale, top = scaled
         k = k * key_factor
         q = q if query_factor is None else q * query_factor
     options = Options(walk.direction, include_self=self_weight is None, with_den=with_den, chunk_size=walk.chunk_size)
@@ -187,12 +201,28 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
         own = own if beta is None else own * beta
         num = num + own * v.to(f.dtype)
         den = None if den is None else den + own
+    for state, exponent in arriving:
+        reader = q.to(f.dtype) * (exponent if top is None else exponent - top).exp()
+        num = num + torch.einsum("bthd,bhdv->bthv", reader, state.sums)
+        den = None if den is None else den + (reader * state.keys[:, None]).sum(-1, keepdim=True)
     if reached is not None:
         # By a factor, so that gradients are NaN, too. With a divisor it is enough there.
         clean = (~reached).to(f.dtype)
         factor = clean / clean  # NaN or 1
         num, den = (num * factor, None) if den is None else (num, den * factor)
     return Sums(num, den, log_scale, log_scale)
+
+
+def states_behind(call: Call) -> States:
+    """What the walks carry out of a piece, with what came in."""
+    problem = _Problem.of(call).without_masked_tokens()
+    q, k, v, log_decay, log_gain, *_ = problem
+    cost = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if log_decay is None else log_decay
+    ahead, back = call.direction != "backward", call.direction != "forward"
+    return States(
+        state_behind(k, v, cost, log_gain, call.forward_state, reverse=False) if ahead else None,
+        state_behind(k, v, cost, log_gain, call.reverse_state, reverse=True) if back else None,
+    )
 
 
 def _reached(tokens: Tensor, walk: _Walk) -> Tensor:

@@ -24,7 +24,10 @@ def attention(
     mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     orders: Tensor | None = None,
+    forward_state: tuple[Tensor, Tensor] | None = None,
+    reverse_state: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
+    """States are U [B, H, D, V] and u [B, H, D], as `states` has them."""
     B, T, H, D = q.shape
     V = v.shape[-1]
     q, k, v = q.double(), k.double(), v.double()
@@ -46,10 +49,11 @@ def attention(
                     walk = [t for t in order[first:last] if mask is None or mask[batch, t]]
                     at = (batch, torch.tensor(walk, dtype=torch.long), head)
                     token = [q[at], k[at], v[at], costs[at[:2]], log_gain[at], self_weight[at]]
+                    outside = [s and (s[0][batch, head], s[1][batch, head]) for s in (forward_state, reverse_state)]
                     if beta is None:
-                        walk_num, walk_den = _one_sequence(*token, norm=norm, direction=direction)
+                        walk_num, walk_den = _one_sequence(*token, *outside, norm=norm, direction=direction)
                     else:
-                        walk_num = _one_delta(*token, beta=beta[at].double(), direction=direction)
+                        walk_num = _one_delta(*token, *outside, beta=beta[at].double(), direction=direction)
                         walk_den = walk_num.new_ones(len(walk))
                     num = num.index_add(0, at[1], walk_num)
                     den = den.index_add(0, at[1], walk_den)
@@ -70,8 +74,38 @@ def _every_token(x: Tensor | float, shape: tuple[int, int, int, int]) -> Tensor:
     return x.expand(shape)
 
 
-def _one_sequence(q, k, v, log_decay, log_gain, self_weight, *, norm, direction):
-    """num [T, V] and den [T] of one head of one sequence."""
+def states(
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None = None,
+    *,
+    log_gain: Tensor | None = None,
+    beta: Tensor | None = None,
+    mask: Tensor | None = None,
+    forward_state: tuple[Tensor, Tensor] | None = None,
+    reverse_state: tuple[Tensor, Tensor] | None = None,
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """What the forward walk carries behind the last token, and the reverse walk before the first: (U, u) each."""
+    B, T, H, D = k.shape
+    k, v = k.double(), v.double()
+    decay = _every_token(0.0 if log_decay is None else log_decay, (B, T, H, D)).exp()
+    k = k if log_gain is None else k * log_gain.double().exp()[..., None]
+    found = []
+    for state, tokens in ((forward_state, range(T)), (reverse_state, reversed(range(T)))):
+        U, u = state or (torch.zeros(B, H, D, v.shape[-1]).double(), torch.zeros(B, H, D).double())
+        for t in tokens:
+            written, key = v[:, t], k[:, t]  # [B, H, V], [B, H, D]
+            if beta is not None:
+                written, key = written - torch.einsum("bhd,bhdv->bhv", key, U), key * beta[:, t, :, None].double()
+            new = (U + key[..., None] * written[..., None, :]) * decay[:, t, ..., None], (u + key) * decay[:, t]
+            real = torch.ones(B).bool() if mask is None else mask[:, t]
+            U, u = torch.where(real[:, None, None, None], new[0], U), torch.where(real[:, None, None], new[1], u)
+        found.append((U, u))
+    return found[0], found[1]
+
+
+def _one_sequence(q, k, v, log_decay, log_gain, self_weight, first=None, last=None, *, norm, direction):
+    """num [T, V] and den [T] of one head of one sequence, and of what arrives at its ends."""
     T, D = q.shape
     reached = torch.ones(T, T).double()
     rows = []
@@ -90,16 +124,23 @@ def _one_sequence(q, k, v, log_decay, log_gain, self_weight, *, norm, direction)
     keys = log_gain.exp()[:, None] * k
     P = torch.einsum("id,ijd,jd->ij", q, m, keys)
     den = (q @ keys.T * reached).sum(1) if norm == "unmasked" else P.sum(1)
-    return P @ v, den
+    num = P @ v
+    for state, costs in ((first, log_decay), (last, log_decay.flip(0))):
+        if state is not None:  # it has to be carried over all tokens up to this one
+            way = torch.cat([torch.zeros(1, D).double(), costs.cumsum(0)])[:T].exp()
+            reader = q * (way if state is first else way.flip(0))
+            num, den = num + reader @ state[0], den + reader @ state[1]
+    return num, den
 
 
-def _one_delta(q, k, v, log_decay, log_gain, self_weight, *, beta, direction):
+def _one_delta(q, k, v, log_decay, log_gain, self_weight, first=None, last=None, *, beta, direction):
     """num [T, V] of the delta rule: S <- (I - beta k k^T) S + beta k v^T, from either end."""
     own = beta[:, None] * (q * k).sum(1, keepdim=True) * v
     num = beta[:, None] * (q * self_weight * k).sum(1, keepdim=True) * v
     for way in ("forward", "backward") if direction == "both" else (direction,):
         tokens = range(len(q)) if way == "forward" else reversed(range(len(q)))
-        S = torch.zeros(q.shape[1], v.shape[1]).double()
+        state = first if way == "forward" else last
+        S = torch.zeros(q.shape[1], v.shape[1]).double() if state is None else state[0]
         read = {}
         for i in tokens:
             S = S - beta[i] * torch.outer(k[i], k[i] @ S) + beta[i] * torch.outer(k[i], v[i])

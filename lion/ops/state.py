@@ -1,0 +1,99 @@
+"""The state that a walk carries across the border between two pieces of a sequence.
+
+Behind token t the forward walk carries
+
+    U_t = sum_(j <= t) exp(f_j + ... + f_t) g_j k_j v_j^T        u_t, the same sum of g_j k_j
+
+and the reverse walk carries, before token t, the mirror image. A piece that gets the forward state of all tokens before
+it and the reverse state of all tokens after it has exactly the outputs that the whole sequence has there.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class State(NamedTuple):
+    """Plain tensors, so that any format can save them (`_asdict()`, `State(**tensors)`)."""
+
+    sums: Tensor  # [B, H, D, V]: U, times exp(-log_scale)
+    keys: Tensor  # [B, H, D]: u, times exp(-log_scale)
+    log_decay: Tensor  # [B, H, 1 or D]: the cost of crossing all tokens that the state is of
+    log_scale: Tensor | None = None  # [B, H, 1 or D], with gates; -inf where there is nothing. None: 0
+
+    def join(self, later: "State") -> "State":
+        """The state of two pieces, from those of each alone: this one's, and the one's that the walk enters next.
+
+        Joining is associative: pieces may be joined in any bracketing.
+        """
+        log_decay = self.log_decay + later.log_decay
+        if self.log_scale is None and later.log_scale is None:
+            kept = later.log_decay.exp()
+            return State(later.sums + self.sums * kept[..., None], later.keys + self.keys * kept, log_decay)
+        mine, its = (x.log_scale if x.log_scale is not None else torch.zeros_like(x.log_decay) for x in (self, later))
+        arrived = mine + later.log_decay
+        scale = torch.maximum(arrived, its).detach()
+        floor = finite(scale)
+        kept, added = (arrived - floor).exp(), (its - floor).exp()
+        return State(
+            later.sums * added[..., None] + self.sums * kept[..., None],
+            later.keys * added + self.keys * kept,
+            log_decay,
+            scale,
+        )
+
+
+class States(NamedTuple):
+    """What both walks carry out of a piece; None for a walk that there is not."""
+
+    forward: State | None  # behind the last token: for the piece after this one
+    reverse: State | None  # before the first token: for the piece before this one
+
+
+def finite(exponent: Tensor) -> Tensor:
+    """Where nothing is left, any scale will do."""
+    return torch.where(exponent.isneginf(), 0, exponent)
+
+
+def arriving_exponents(state: State, cost: Tensor, T: int, *, reverse: bool) -> Tensor:
+    """[B, T, H, 1 or D]: the logs of what a state is to be multiplied with where it meets each token.
+
+    cost [B or 1, T or 1, H or 1, 1 or D]: of leaving each token, in the direction of the walk.
+    """
+    cost = cost.expand(-1, T, -1, -1)
+    before = cost.flip(1) if reverse else cost
+    way = F.pad(before, (0, 0, 0, 0, 1, -1)).cumsum(1) if T else before
+    way = way.flip(1) if reverse else way
+    return way if state.log_scale is None else way + state.log_scale[:, None]
+
+
+def state_behind(
+    k: Tensor, v: Tensor, cost: Tensor, log_gain: Tensor | None, state: State | None, *, reverse: bool
+) -> State:
+    """The state behind a piece, given the one that arrives at it.
+
+    k [B, T, H, D] and v [B, T, H, V]; cost as above, in the dtype of the sums; log_gain [B, T, H, 1].
+    """
+    B, T, H, _ = k.shape
+    cost = cost.expand(B, T, H, -1)
+    # The cost of leaving each token and all that the walk meets after it; never a difference of sums.
+    way = cost.cumsum(1) if reverse else cost.flip(1).cumsum(1).flip(1)
+    total = cost.sum(1)
+    log_decay = total if state is None else total + state.log_decay
+    k, v = k.to(cost.dtype), v.to(cost.dtype)
+    if log_gain is None and (state is None or state.log_scale is None):
+        weighted = k * way.exp()
+        kept, scale = total.exp(), None
+    else:
+        exponent = way if log_gain is None else way + log_gain
+        nothing = torch.full_like(total, -torch.inf)
+        arrived = nothing if state is None else total if state.log_scale is None else total + state.log_scale
+        scale = torch.cat([exponent, arrived[:, None]], 1).amax(1).detach()
+        weighted = k * (exponent - finite(scale)[:, None]).exp()
+        kept = (arrived - finite(scale)).exp()
+    sums, keys = torch.einsum("bthd,bthv->bhdv", weighted, v), weighted.sum(1)
+    if state is not None:
+        sums, keys = sums + state.sums * kept[..., None], keys + state.keys * kept
+    return State(sums, keys, log_decay, scale)

@@ -1,0 +1,239 @@
+"""A sequence in pieces, with states passed along, is the sequence in one: outputs, gradients, and states that join."""
+
+import functools
+import itertools
+import random
+
+import pytest
+import torch
+
+import lion
+from lion.ops import reference
+from lion.ops.state import State, States, state_behind
+from tests import SEED
+from tests.ops.problems import DECAYS, kernels, problem
+
+PER_TOKEN = ("q", "k", "v", "log_gain", "mask")
+NORMS, DIRECTIONS = ("sum", "max", "none"), ("both", "forward", "backward")
+
+
+def cut(kwargs, borders):
+    """The arguments of each piece."""
+    found = []
+    for start, stop in itertools.pairwise(borders):
+        piece = dict(kwargs)
+        for name, x in kwargs.items():
+            if x is not None and (name in PER_TOKEN or (name == "log_decay" and x.dim() > 2)):
+                piece[name] = x[:, start:stop]
+        found.append(piece)
+    return found
+
+
+def borders_of(T, draw):
+    """One to seven pieces, some of them empty."""
+    inner = sorted(draw.randint(0, T) for _ in range(draw.randint(0, 6)))
+    return [0, *inner, T]
+
+
+def arriving(pieces, direction):
+    """The states that arrive at each piece: those of the ones before and after it, walked one after the other."""
+    forward, reverse = [None], [None]
+    for piece in pieces[:-1]:
+        forward.append(carried(piece, direction="forward", forward_state=forward[-1]).forward)
+    for piece in reversed(pieces[1:]):
+        reverse.append(carried(piece, direction="backward", reverse_state=reverse[-1]).reverse)
+    none = [None] * len(pieces)
+    return forward if direction != "backward" else none, reverse[::-1] if direction != "forward" else none
+
+
+def carried(piece, **options):
+    given = {name: x for name, x in piece.items() if name in ("k", "v", "log_decay", "log_gain", "beta", "mask")}
+    return lion.attention_states(**given, **options)
+
+
+def in_pieces(borders, **options):
+    def attention(**kwargs):
+        pieces = cut(kwargs, borders)
+        states = zip(pieces, *arriving(pieces, options["direction"]), strict=True)
+        return torch.cat(
+            [lion.attention(**piece, **options, forward_state=f, reverse_state=r) for piece, f, r in states], 1
+        )
+
+    return attention
+
+
+def with_gradients(function, kwargs, weights):
+    leaves = {n: x for n, x in kwargs.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
+    leaves = {n: x.detach().clone().requires_grad_() for n, x in leaves.items()}
+    out = function(**{**kwargs, **leaves})
+    grads = torch.autograd.grad((out * weights).sum(), list(leaves.values()), allow_unused=True)
+    return {"output": out.detach(), **{n: g for n, g in zip(leaves, grads, strict=True) if g is not None}}
+
+
+def assert_close(got, want, tolerance):
+    for name, x in want.items():
+        size = max(1e-3, x.abs().max().item()) if x.numel() else 1.0
+        assert ((got[name] - x).abs().max() / size if x.numel() else 0) <= tolerance, name
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("gain", [False, True])
+@pytest.mark.parametrize("decay", DECAYS)
+def test_pieces_are_the_whole(decay, gain, norm, direction):
+    draw = random.Random(f"{SEED} {decay} {gain} {norm} {direction}")
+    for kernel in kernels(decay, gain):
+        if kernel["backend"] == "cpu":
+            continue
+        T = draw.choice((5, 11, 70))
+        kwargs = problem(decay, T=T, gain=gain, mask=draw.random() < 0.5, self_weight=draw.random() < 0.5)
+        options = {"norm": norm, "direction": direction, **kernel}
+        borders = borders_of(T, draw)
+        weights = torch.randn(kwargs["v"].shape, dtype=torch.float64)
+        want = with_gradients(functools.partial(lion.attention, **options), kwargs, weights)
+        assert_close(with_gradients(in_pieces(borders, **options), kwargs, weights), want, 1e-10)
+
+
+@pytest.mark.parametrize("gain", [False, True])
+@pytest.mark.parametrize("decay", DECAYS)
+def test_states_join_in_any_bracketing(decay, gain):
+    draw = random.Random(f"{SEED} {decay} {gain}")
+    kwargs = problem(decay, T=23, gain=gain, mask=draw.random() < 0.5)
+    pieces = cut(kwargs, borders_of(23, draw))
+
+    def joined(states):
+        if len(states) == 1:
+            return states[0]
+        at = draw.randint(1, len(states) - 1)
+        return joined(states[:at]).join(joined(states[at:]))
+
+    whole, parts = carried(kwargs), [carried(piece) for piece in pieces]
+    same_state(joined([x.forward for x in parts]), whole.forward)
+    same_state(joined([x.reverse for x in reversed(parts)]), whole.reverse)
+
+
+def same_state(got, want):
+    """In value: scales may differ."""
+    got, want = (
+        (x.sums, x.keys) if x.log_scale is None else (x.sums * _factor(x)[..., None], x.keys * _factor(x))
+        for x in (got, want)
+    )
+    for a, b in zip(got, want, strict=True):
+        assert (a - b).abs().max() <= 1e-10 * max(1.0, b.abs().max())
+
+
+def _factor(state):
+    return state.log_scale.exp()
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("gain", [False, True])
+@pytest.mark.parametrize("decay", DECAYS)
+def test_the_reference(decay, gain, mask):
+    """States and outputs are as the definition has them."""
+    first, second = (problem(decay, T=T, gain=gain, mask=mask) for T in (6, 9))
+    if decay != "none" and first["log_decay"].dim() < 3:  # fixed decays are those of the whole sequence
+        second["log_decay"] = first["log_decay"]
+    names = ("k", "v", "log_decay", "log_gain", "mask")
+    want = reference.states(**{name: first[name] for name in names})
+    got = carried(first)
+    for a, b in zip(got, want, strict=True):
+        same_state(a, State(*b, a.log_decay))
+    for direction in DIRECTIONS:
+        given = dict(zip(("forward_state", "reverse_state"), want, strict=True))
+        given.pop({"forward": "reverse_state", "backward": "forward_state"}.get(direction), None)
+        own = {name: getattr(got, name.split("_")[0]) for name in given}
+        out = lion.attention(**second, direction=direction, backend="torch", **own)
+        torch.testing.assert_close(out, reference.attention(**second, direction=direction, **given), rtol=0, atol=1e-10)
+
+
+def test_gates_of_any_size():
+    kwargs = problem("per token", T=30, gain=True)
+    kwargs["log_gain"] = kwargs["log_gain"] * 300
+    for direction in DIRECTIONS:
+        options = {"norm": "sum", "direction": direction, "backend": "torch"}
+        whole = lion.attention(**kwargs, **options)
+        got = in_pieces([0, 7, 7, 19, 30], **options)(**kwargs)
+        assert torch.isfinite(got).all()
+        torch.testing.assert_close(got, whole, rtol=1e-10, atol=1e-12)
+
+
+def test_gradients_of_states():
+    kwargs = problem("per token", T=9, gain=True)
+    states = lion.attention(**problem("per token", T=6, gain=True), backend="torch", return_states=True)[1]
+
+    def run(sums, keys, sums_back, keys_back):
+        forward = states.forward._replace(sums=sums, keys=keys)
+        reverse = states.reverse._replace(sums=sums_back, keys=keys_back)
+        out, after = lion.attention(
+            **kwargs, backend="torch", forward_state=forward, reverse_state=reverse, return_states=True
+        )
+        return out, after.forward.sums, after.reverse.keys
+
+    inputs = [x.clone().requires_grad_() for s in (states.forward, states.reverse) for x in (s.sums, s.keys)]
+    assert torch.autograd.gradcheck(run, inputs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"norm": "unmasked"},
+            "norm='unmasked'; expected one of the two: its divisor is of the sequence without",
+        ),
+        ({"orders": torch.arange(5)[None]}, "with orders; expected one of the two: other orders cross"),
+        ({"cu_seqlens": torch.tensor([0, 5])}, "with cu_seqlens; expected one of the two: a packed row has many"),
+        ({"backend": "cpu"}, "backend 'cpu' cannot run this: "),
+    ],
+)
+def test_what_cannot_be(options, message):
+    q = torch.rand(1, 5, 2, 3)
+    with pytest.raises(ValueError, match=message):
+        lion.attention(q, q, q, return_states=True, **options)
+
+
+def test_states_that_do_not_fit():
+    q = torch.rand(1, 5, 2, 3)
+    _, states = lion.attention(q, q, q, return_states=True)
+    with pytest.raises(ValueError, match=r"forward_state is given, and direction is 'backward'; expected None"):
+        lion.attention(q, q, q, forward_state=states.forward, direction="backward")
+    with pytest.raises(ValueError, match=r"forward_state.sums has shape \(1, 2, 3, 3\); expected \(2, 2, 3, 3\)"):
+        lion.attention(*[q.expand(2, -1, -1, -1)] * 3, forward_state=states.forward)
+    with pytest.raises(ValueError, match="forward_state has a log_scale, from gates; expected log_gain with it"):
+        lion.attention(q, q, q, forward_state=states.forward._replace(log_scale=torch.zeros(1, 2, 1)))
+
+
+def test_states_are_plain_tensors(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    q = torch.rand(1, 5, 2, 3)
+    _, states = lion.attention(q, q, q, -torch.rand(1, 5, 2), return_states=True)
+    given = {name: x.contiguous() for name, x in states.forward._asdict().items() if x is not None}
+    save_file(given, tmp_path / "state.safetensors")
+    again = State(**load_file(tmp_path / "state.safetensors"))
+    a, b = (lion.attention(q, q, q, forward_state=x) for x in (states.forward, again))
+    assert torch.equal(a, b)
+
+
+def test_compiled():
+    q, log_decay = torch.rand(2, 40, 2, 4), -torch.rand(2, 40, 2)
+    _, states = lion.attention(q, q, q, log_decay, return_states=True)
+
+    def run(q, log_decay, state):
+        return lion.attention(q, q, q, log_decay, forward_state=state, return_states=True)
+
+    out, after = torch.compile(run, fullgraph=True)(q, log_decay, states.forward)
+    want, want_after = run(q, log_decay, states.forward)
+    torch.testing.assert_close(out, want)
+    assert isinstance(after, States)
+    torch.testing.assert_close(after.forward.sums, want_after.forward.sums)
+
+
+def test_of_nothing():
+    """The state of no tokens changes nothing."""
+    q, gain = torch.rand(1, 4, 2, 3), torch.randn(1, 4, 2)
+    empty = state_behind(q[:, :0], q[:, :0], torch.zeros(1, 1, 1, 1), gain[:, :0, :, None], None, reverse=False)
+    torch.testing.assert_close(
+        lion.attention(q, q, q, log_gain=gain, forward_state=empty, backend="torch"),
+        lion.attention(q, q, q, log_gain=gain, backend="torch"),
+    )
