@@ -49,7 +49,6 @@ def check_states(call: "Call") -> None:
         "norm='unmasked'": call.norm == "unmasked",
         "orders": call.orders is not None,
         "cu_seqlens": call.cu_seqlens is not None,
-        "beta": call.beta is not None,
     }
     for what, given in refused.items():
         if given:
@@ -57,7 +56,7 @@ def check_states(call: "Call") -> None:
     B, _, H, D = call.q.shape
     channels = D if call.decay in ("diagonal", "gated diagonal") else 1
     shapes = {"sums": (B, H, D, call.v.shape[-1]), "keys": (B, H, D)}
-    shapes |= {"log_decay": (B, H, channels), "log_scale": (B, H, channels)}
+    shapes |= {"log_decay": (B, H, channels), "log_scale": (B, H, channels), "transition": (B, H, D, D)}
     for name, state, way in (("forward", call.forward_state, "backward"), ("reverse", call.reverse_state, "forward")):
         if state is None:
             continue
@@ -65,7 +64,7 @@ def check_states(call: "Call") -> None:
             raise ValueError(f"{name}_state is given, and direction is {way!r}; expected None: no such walk is taken.")
         for part, shape in shapes.items():
             x = getattr(state, part)
-            if x is not None or part != "log_scale":
+            if x is not None or part not in ("log_scale", "transition"):
                 _tensor(f"{name}_state.{part}", x, call.q, "a floating point", remedy="a State of lion.attention's")
                 check_shape(f"{name}_state.{part}", x, shape, "of [B, H, ...]")
         if state.log_scale is not None and call.log_gain is None:
@@ -76,7 +75,6 @@ WITHOUT = {  # why it cannot be
     "norm='unmasked'": "its divisor is of the sequence without decays, which no state holds",
     "orders": "other orders cross the pieces' borders many times",
     "cu_seqlens": "a packed row has many sequences, and a state is of one",
-    "beta": "the delta rule has none yet",
 }
 
 

@@ -6,21 +6,21 @@ itself (options.py). Masks, packing, orders, gates, weights of the diagonal and 
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops import gain
+from lion.ops import gain, torch_delta
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import can_read
 from lion.ops.options import Options
 from lion.ops.plain import plain
 from lion.ops.state import State, States, arriving_exponents, state_behind
 
-# (q, k, v, f, b, options) -> (num, den); those of the delta rule also take beta, [B, T, H, 1], in the end
-TorchKernel = Callable[..., tuple[Tensor, Tensor | None]]
+# (q, k, v, f, b, options) -> (num, den); those of the delta rule are torch_delta.py's
+TorchKernel = Callable[..., tuple[Tensor, Any]]
 Kernel = Callable[[Call], Tensor | tuple[Tensor, States]]
 
 
@@ -28,8 +28,9 @@ def lowered(kernel: TorchKernel, undecayed: TorchKernel | None = None) -> Kernel
     """A kernel for whole calls; `undecayed` is a faster one for when nothing decays."""
 
     def attention(call: Call) -> Tensor | tuple[Tensor, States]:
-        out = normalised(call, sums_of(call, kernel, undecayed)).to(call.v.dtype)
-        return (out, states_behind(call)) if call.return_states else out
+        sums = sums_of(call, kernel, undecayed)
+        out = normalised(call, sums).to(call.v.dtype)
+        return (out, states_behind(call, sums.behind)) if call.return_states else out
 
     return attention
 
@@ -128,6 +129,7 @@ class Sums(NamedTuple):
     den: Tensor | None
     log_scale: Tensor | None
     den_log_scale: Tensor | None
+    behind: dict[bool, Tensor] | None = None  # the states of the delta rule, which its kernels know
 
 
 def _decays(problem: _Problem, walk: _Walk) -> bool:
@@ -148,7 +150,7 @@ def _over_orders(problem: _Problem, walk: _Walk, kernels: _Kernels, orders: Tens
         problem = problem._replace(log_decay=costs[n % len(costs)])
         back = torch.zeros_like(order).scatter(0, order, torch.arange(T, device=order.device))
         there = _run(problem.in_order(order), walk, kernels, with_den)
-        here = Sums._make(x if x is None else x.index_select(1, back) for x in there)
+        here = Sums._make([*(x if x is None else x.index_select(1, back) for x in there[:4]), None])
         total = here if total is None else _add(total, here)
     assert total is not None  # there is at least one order
     return total
@@ -195,7 +197,13 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
         q = q if query_factor is None else q * query_factor
     options = Options(walk.direction, include_self=self_weight is None, with_den=with_den, chunk_size=walk.chunk_size)
     kernel = kernels.decayed if decays else kernels.undecayed
-    num, den = kernel(q, k, v, f, b, options) if beta is None else kernel(q, k, v, f, b, options, beta)
+    behind = None
+    if beta is None:
+        num, den = kernel(q, k, v, f, b, options)
+    else:
+        entering = tuple(x and x.sums for x in (walk.forward_state, walk.reverse_state))
+        num, behind = kernel(q, k, v, f, b, options, beta, entering)
+        arriving, den = [], None
     if self_weight is not None:
         own = (q.to(f.dtype) * self_weight * k.to(f.dtype)).sum(-1, keepdim=True)
         own = own if beta is None else own * beta
@@ -210,19 +218,42 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
         clean = (~reached).to(f.dtype)
         factor = clean / clean  # NaN or 1
         num, den = (num * factor, None) if den is None else (num, den * factor)
-    return Sums(num, den, log_scale, log_scale)
+    return Sums(num, den, log_scale, log_scale, behind)
 
 
-def states_behind(call: Call) -> States:
-    """What the walks carry out of a piece, with what came in."""
-    problem = _Problem.of(call).without_masked_tokens()
-    q, k, v, log_decay, log_gain, *_ = problem
+def states_behind(call: Call, of_delta: dict[bool, Tensor] | None = None) -> States:
+    """What the walks carry out of a piece, with what came in; `of_delta` are the delta rule's, if they are known."""
+    q, k, v, log_decay, log_gain, beta, *_ = _Problem.of(call).without_masked_tokens()
     cost = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if log_decay is None else log_decay
-    ahead, back = call.direction != "backward", call.direction != "forward"
-    return States(
-        state_behind(k, v, cost, log_gain, call.forward_state, reverse=False) if ahead else None,
-        state_behind(k, v, cost, log_gain, call.reverse_state, reverse=True) if back else None,
-    )
+
+    def behind(state: State | None, reverse: bool) -> State:
+        if beta is None:
+            return state_behind(k, v, cost, log_gain, state, reverse=reverse)
+        known = None if of_delta is None else of_delta[reverse]
+        return _delta_behind(k, v, beta, cost, state, reverse=reverse, known=known)
+
+    forward = behind(call.forward_state, False) if call.direction != "backward" else None
+    reverse = behind(call.reverse_state, True) if call.direction != "forward" else None
+    return States(forward, reverse)
+
+
+def _delta_behind(
+    k: Tensor, v: Tensor, beta: Tensor, cost: Tensor, state: State | None, *, reverse: bool, known: Tensor | None
+) -> State:
+    """Of the delta rule. A state that is not known yet comes with its transition: it is to be joined with others."""
+    B, T, H, D = k.shape
+    total = cost.expand(B, T, H, 1).sum(1)
+    keys, log_decay = k.new_zeros(B, H, D, dtype=cost.dtype), total if state is None else total + state.log_decay
+    if known is not None:
+        return State(known, keys, log_decay)
+    # The transition is what becomes of a state of ones, where nothing is written.
+    unit = torch.eye(D, dtype=cost.dtype, device=k.device).expand(B, H, D, D)
+    entering = (unit.new_zeros(B, H, D, v.shape[-1]), unit) if state is None else (state.sums, state.transition)
+    wide = [x for x in entering if x is not None]
+    values = [v, v.new_zeros(B, T, H, D)][: len(wide)]
+    found = torch_delta.state_behind(k, torch.cat(values, -1), beta, cost, torch.cat(wide, -1), reverse=reverse)
+    sums, transition = found.split([v.shape[-1], found.shape[-1] - v.shape[-1]], -1)
+    return State(sums, keys, log_decay, transition=transition if len(wide) > 1 else None)
 
 
 def _reached(tokens: Tensor, walk: _Walk) -> Tensor:
@@ -251,7 +282,7 @@ def _cut_between_sequences(cost: Tensor, cu_seqlens: Tensor | None, T: int) -> t
 
 def normalised(call: Call, sums: Sums) -> Tensor:
     norm, mask = call.norm, call.mask
-    num, den, log_scale, den_log_scale = sums
+    num, den, log_scale, den_log_scale, _ = sums
     if mask is not None and log_scale is not None and den_log_scale is not None:
         real = mask[:, :, None, None]  # a masked token's 0 is 0 at any scale
         log_scale, den_log_scale = torch.where(real, log_scale, 0), torch.where(real, den_log_scale, 0)

@@ -22,6 +22,7 @@ class State(NamedTuple):
     keys: Tensor  # [B, H, D]: u, times exp(-log_scale)
     log_decay: Tensor  # [B, H, 1 or D]: the cost of crossing all tokens that the state is of
     log_scale: Tensor | None = None  # [B, H, 1 or D], with gates; -inf where there is nothing. None: 0
+    transition: Tensor | None = None  # [B, H, D, D], of the delta rule: what becomes of a state that comes in
 
     def join(self, later: "State") -> "State":
         """The state of two pieces, from those of each alone: this one's, and the one's that the walk enters next.
@@ -29,6 +30,9 @@ class State(NamedTuple):
         Joining is associative: pieces may be joined in any bracketing.
         """
         log_decay = self.log_decay + later.log_decay
+        if later.transition is not None:
+            before = None if self.transition is None else later.transition @ self.transition
+            return State(later.sums + later.transition @ self.sums, later.keys, log_decay, transition=before)
         if self.log_scale is None and later.log_scale is None:
             kept = later.log_decay.exp()
             return State(later.sums + self.sums * kept[..., None], later.keys + self.keys * kept, log_decay)

@@ -27,18 +27,27 @@ from lion.ops.torch_scores import arriving, decayed_scores, leaving, walks
 CHUNK = 32
 SLAB_ELEMENTS = 1 << 19  # of the queries of one slab: 2 MiB in float32
 
-# (q, k, v, beta, cost) -> what arrives at each token, itself included, of a walk from the first to the last;
-# all are [B, H, T, .]
-Walk = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+# (state, q, k, v, beta, cost) -> what arrives at each token, itself included, of a walk from the first to the last, and
+# the state behind it; all but the state, [B, H, D, V], are [B, H, T, .]
+Walk = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+Entering = tuple[Tensor | None, Tensor | None]  # the states that arrive at the first token, and at the last
+Done = tuple[Tensor, dict[bool, Tensor]]  # the outputs, and by direction the states behind the piece
 
 
-def _each_way(walk: Walk, q, k, v, f, b, options: Options, beta: Tensor) -> tuple[Tensor, None]:
+def _each_way(walk: Walk, q, k, v, f, b, options: Options, beta: Tensor, entering: Entering) -> Done:
     tokens = [*head_first(q, k, v, f, b)[:3], beta.transpose(1, 2).to(f.dtype)]
-    ways = []
+    ways, behind = [], {}
     for backward, cost in walks(options.direction, f, b):
         given = [*tokens, cost.expand(*q.shape[:3], 1).transpose(1, 2)]
-        ways.append(walk(*(x.flip(2) for x in given)).flip(2) if backward else walk(*given))
-    return _sum([x.transpose(1, 2) for x in ways], q, k, v, beta, options), None
+        state = _entering(entering[backward], k, v, f.dtype)
+        out, behind[backward] = walk(state, *(x.flip(2) if backward else x for x in given))
+        ways.append(out.flip(2) if backward else out)
+    return _sum([x.transpose(1, 2) for x in ways], q, k, v, beta, options), behind
+
+
+def _entering(state: Tensor | None, k: Tensor, v: Tensor, dtype: torch.dtype) -> Tensor:
+    B, _, H, D = k.shape
+    return k.new_zeros(B, H, D, v.shape[-1], dtype=dtype) if state is None else state.to(dtype)
 
 
 def _sum(ways: list[Tensor], q, k, v, beta: Tensor, options: Options) -> Tensor:
@@ -51,14 +60,14 @@ def _sum(ways: list[Tensor], q, k, v, beta: Tensor, options: Options) -> Tensor:
     return torch.addcmul(total, beta * (q * k).sum(-1, keepdim=True), v, value=-extra)
 
 
-def full(q, k, v, f, b, options: Options, beta: Tensor) -> tuple[Tensor, None]:
+def full(q, k, v, f, b, options: Options, beta: Tensor, entering: Entering = (None, None)) -> Done:
     """Two T x T matrices, and a triangular system."""
-    return _each_way(_full, q, k, v, f, b, options, beta)
+    return _each_way(_full, q, k, v, f, b, options, beta, entering)
 
 
-def rnn(q, k, v, f, b, options: Options, beta: Tensor) -> tuple[Tensor, None]:
+def rnn(q, k, v, f, b, options: Options, beta: Tensor, entering: Entering = (None, None)) -> Done:
     """Token by token."""
-    return _each_way(_recurrence, q, k, v, f, b, options, beta)
+    return _each_way(_recurrence, q, k, v, f, b, options, beta, entering)
 
 
 def _scores(q: Tensor, k: Tensor, cost: Tensor | None, include_self: bool) -> Tensor:
@@ -75,25 +84,29 @@ def _system(k: Tensor, beta: Tensor, cost: Tensor | None) -> Tensor:
     return torch.linalg.solve_triangular(A, torch.diag_embed(beta.squeeze(-1)), upper=False, unitriangular=True)
 
 
-def _full(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor) -> Tensor:
-    return _scores(q, k, cost, True) @ (_system(k, beta, cost) @ v)
+def _full(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
+    arrives = arriving(cost, backward=False).exp()
+    written = _system(k, beta, cost) @ (v - (k * arrives) @ state)
+    out = _scores(q, k, cost, True) @ written + (q * arrives) @ state
+    keys = k * leaving(cost, backward=False).exp()
+    return out, state * cost.sum(-2, keepdim=True).exp() + keys.transpose(-1, -2) @ written
 
 
-def _recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor) -> Tensor:
-    B, H, T, D = q.shape
-    state = v.new_zeros(B, H, D, v.shape[-1])
+def _recurrence(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
     decay = cost.exp()
     out = []
-    for t in range(T):
+    for t in range(q.shape[2]):
         q_t, k_t, v_t, beta_t, decay_t = (x[:, :, t, None] for x in (q, k, v, beta, decay))  # [B, H, 1, .]
         u = beta_t * (v_t - k_t @ state)
         state = state + k_t.transpose(-1, -2) * u
         out.append(q_t @ state)
         state = decay_t * state
-    return torch.cat(out, 2) if out else torch.zeros_like(v)
+    return torch.cat(out, 2) if out else torch.zeros_like(v), state
 
 
-def scan(q, k, v, f, b, options: Options, beta: Tensor, *, decays: bool = True) -> tuple[Tensor, None]:
+def scan(
+    q, k, v, f, b, options: Options, beta: Tensor, entering: Entering = (None, None), *, decays: bool = True
+) -> Done:
     """Chunks, each with a triangular system of its own, and a state carried from one to the next."""
     B, T, H, D = q.shape
     graph = torch.compiler.is_exporting() or torch.jit.is_tracing()  # which is to serve every length
@@ -104,9 +117,9 @@ def scan(q, k, v, f, b, options: Options, beta: Tensor, *, decays: bool = True) 
     tokens = [[x.to(f.dtype)] * len(ways) for x in (q, k, v, beta)]
     if decays:
         tokens.append([x.expand(B, T, H, 1) for _, x in ways])
-    state = q.new_zeros(len(ways) * B * H, D, v.shape[-1], dtype=f.dtype)
+    state = torch.cat([_entering(entering[way], k, v, f.dtype) for way in backward]).flatten(0, 1)
     if graph:
-        out, _ = _slab(state, *(_all_in_chunks(x, backward, size) for x in tokens))
+        out, state = _slab(state, *(_all_in_chunks(x, backward, size) for x in tokens))
         whole = out_of_blocks(out.transpose(0, 1), T)
     else:
         # A slab at a time, so that what is made on the way stays in the cache.
@@ -120,10 +133,27 @@ def scan(q, k, v, f, b, options: Options, beta: Tensor, *, decays: bool = True) 
         whole = torch.cat(parts, 1)
     whole = whole.unflatten(0, (len(ways), B, H)).transpose(2, 3)  # [ways, B, T, H, V]
     out = [x.flip(1) if way else x for x, way in zip(whole.unbind(0), backward, strict=True)]
-    return _sum(out, q, k, v, beta, options), None
+    behind = state.unflatten(0, (len(ways), B, H)).unbind(0)
+    return _sum(out, q, k, v, beta, options), dict(zip(backward, behind, strict=True))
 
 
 undecayed_scan = functools.partial(scan, decays=False)
+
+
+def state_behind(k: Tensor, v: Tensor, beta: Tensor, cost: Tensor, state: Tensor | None, *, reverse: bool) -> Tensor:
+    """The state behind all tokens of a walk, without outputs: k, v, beta and cost are [B or 1, T or 1, H, .]."""
+    B, T, H, _ = k.shape
+    size = min(CHUNK, max(T, 1))
+    tokens = [x.to(cost.dtype).expand(B, T, H, -1).transpose(1, 2) for x in (k, v, beta, cost)]
+    k_, v_, beta_, cost_ = (into_blocks(x.flip(2) if reverse else x, size) for x in tokens)  # [B, H, n, C, .]
+    system, keep = _system(k_, beta_, cost_), cost_.sum(-2, keepdim=True).exp()
+    of_values, of_state = system @ v_, system @ (k_ * arriving(cost_, backward=False).exp())
+    keys = (k_ * leaving(cost_, backward=False).exp()).transpose(-1, -2)
+    now = _entering(state, k, v, cost.dtype)
+    for c in range(k_.shape[2]):
+        written = of_values[:, :, c] - of_state[:, :, c] @ now
+        now = now * keep[:, :, c] + keys[:, :, c] @ written
+    return now
 
 
 def _slab(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor | None = None):

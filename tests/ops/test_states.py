@@ -13,7 +13,7 @@ from lion.ops.state import State, States, state_behind
 from tests import SEED
 from tests.ops.problems import DECAYS, kernels, problem
 
-PER_TOKEN = ("q", "k", "v", "log_gain", "mask")
+PER_TOKEN = ("q", "k", "v", "log_gain", "beta", "mask")
 NORMS, DIRECTIONS = ("sum", "max", "none"), ("both", "forward", "backward")
 
 
@@ -94,11 +94,44 @@ def test_pieces_are_the_whole(decay, gain, norm, direction):
         assert_close(with_gradients(in_pieces(borders, **options), kwargs, weights), want, 1e-10)
 
 
-@pytest.mark.parametrize("gain", [False, True])
-@pytest.mark.parametrize("decay", DECAYS)
-def test_states_join_in_any_bracketing(decay, gain):
-    draw = random.Random(f"{SEED} {decay} {gain}")
-    kwargs = problem(decay, T=23, gain=gain, mask=draw.random() < 0.5)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("decay", ["none", "fixed", "per token"])
+def test_pieces_of_the_delta_rule(decay, direction):
+    draw = random.Random(f"{SEED} {decay} {direction}")
+    for kernel in kernels("delta"):
+        T = draw.choice((5, 11, 70))
+        kwargs = delta_problem(decay, T, mask=draw.random() < 0.5)
+        options = {"norm": "none", "direction": direction, **kernel}
+        weights = torch.randn(kwargs["v"].shape, dtype=torch.float64)
+        want = with_gradients(functools.partial(lion.attention, **options), kwargs, weights)
+        got = with_gradients(in_pieces(borders_of(T, draw), **options), kwargs, weights)
+        assert_close(got, want, 1e-10)
+        # What a call with outputs returns is what one without them does.
+        first = cut(kwargs, [0, T // 2])[0]
+        _, states = lion.attention(**first, **options, return_states=True)
+        for a, b in zip(states, carried(first, direction=direction), strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                torch.testing.assert_close(a.sums, b.sums, rtol=1e-10, atol=1e-12)
+
+
+def delta_problem(decay, T, **options):
+    kwargs = problem(decay, T=T, **options)
+    k = torch.nn.functional.normalize(torch.randn(kwargs["k"].shape, dtype=torch.float64), dim=-1)
+    return {**kwargs, "k": k, "beta": 2 * torch.rand(k.shape[:3], dtype=torch.float64)}
+
+
+CASES = [(decay, kind) for decay in DECAYS for kind in ("", "gain")]
+CASES += [(decay, "delta") for decay in ("none", "fixed", "per token")]
+
+
+@pytest.mark.parametrize(("decay", "kind"), CASES)
+def test_states_join_in_any_bracketing(decay, kind):
+    draw = random.Random(f"{SEED} {decay} {kind}")
+    mask = draw.random() < 0.5
+    kwargs = (
+        delta_problem(decay, 23, mask=mask) if kind == "delta" else problem(decay, T=23, gain=kind != "", mask=mask)
+    )
     pieces = cut(kwargs, borders_of(23, draw))
 
     def joined(states):
