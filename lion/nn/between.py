@@ -4,19 +4,23 @@
 that it is to decay by: exact, at the price of one call per direction.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from lion.nn.decay import heads_axis
-from lion.nn.walks import token_before
+from lion.nn.walks import first_met, token_before
 from lion.ops.attention import attention
 from lion.ops.checks import BackendName, Direction, Form
+from lion.ops.state import State, States
 
 WAYS: dict[Direction, tuple[Direction, ...]] = {
     "both": ("forward", "backward"),
     "forward": ("forward",),
     "backward": ("backward",),
 }
+STATES = {"forward": "forward_state", "backward": "reverse_state"}  # arguments of `lion.attention`
 
 
 def attention_between(
@@ -30,10 +34,13 @@ def attention_between(
     mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     orders: Tensor | None = None,
+    forward_state: State | None = None,
+    reverse_state: State | None = None,
+    return_states: bool = False,
     form: Form = "auto",
     backend: BackendName = "auto",
     chunk_size: int | None = None,
-) -> Tensor:
+) -> Any:
     """Unnormalised. Arguments as those of `lion.attention`."""
     B, T = q.shape[:2]
     paths = torch.arange(T, device=q.device)[None] if orders is None else torch.atleast_2d(orders)
@@ -42,7 +49,8 @@ def attention_between(
     own = (q * weight * k).sum(-1, keepdim=True) * v
     if mask is not None:
         own = torch.where(mask[:, :, None, None], own, 0)
-    total = len(paths) * own
+    total, states = len(paths) * own, dict[str, State]()
+    given = {"forward": forward_state, "backward": reverse_state}
     costs = (None,) if log_decay is None else log_decay.split(q.shape[2], heads_axis(log_decay))
     for n, path in enumerate(paths):
         for way in WAYS[direction]:
@@ -50,18 +58,27 @@ def attention_between(
             index = before[..., None, None]
             late = [x.gather(1, index.expand(-1, -1, *x.shape[2:])) for x in (k, v)]
             late_k = torch.where(exists[..., None, None], late[0], 0)
-            total = total + attention(
-                q,
-                late_k,
-                late[1],
-                costs[n % len(costs)],  # of this order, or of all
-                norm="none",
-                direction=way,
-                mask=mask,
-                cu_seqlens=cu_seqlens,
-                orders=None if orders is None else path,
-                form=form,
-                backend=backend,
-                chunk_size=chunk_size,
-            )
-    return total
+            options: dict[str, Any] = {
+                "norm": "none",
+                "direction": way,
+                "mask": mask,
+                "cu_seqlens": cu_seqlens,
+                "orders": None if orders is None else path,
+                "form": form,
+                "backend": backend,
+                "chunk_size": chunk_size,
+                "return_states": return_states,
+                STATES[way]: given[way],
+            }
+            result: Any = attention(q, late_k, late[1], costs[n % len(costs)], **options)  # of this order, or of all
+            if return_states:
+                result, behind = result
+                states[way] = _with_the_last(behind[way == "backward"], k, v, way == "forward", mask)
+            total = total + result
+    return (total, States(states.get("forward"), states.get("backward"))) if return_states else total
+
+
+def _with_the_last(state: State, k: Tensor, v: Tensor, forward: bool, mask: Tensor | None) -> State:
+    """The last token's key has not been late for anybody yet."""
+    k, v = (first_met(x.to(state.sums.dtype), forward, mask) for x in (k, v))  # [B, H, .]
+    return state._replace(sums=state.sums + k[..., None] * v[..., None, :], keys=state.keys + k)

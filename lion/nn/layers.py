@@ -15,13 +15,15 @@ from lion.nn.orders import ORDERS, grid_orders
 from lion.nn.softmax import softmax_attention, softmax_step
 from lion.nn.tails import GATES, OUTPUT_NORMS
 from lion.nn.variants import VARIANTS, Variant
-from lion.nn.walks import charge_for_leaving
+from lion.nn.walks import charge_for_leaving, first_met
 from lion.ops.attention import attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, NORMS, BackendName, Direction, Form, Norm, check_dense, one_of
 from lion.ops.cpu import projected
 from lion.ops.kernels import FORMS
-from lion.ops.streaming import State, attention_step
+from lion.ops.state import State, States
+from lion.ops.streaming import State as StepState
+from lion.ops.streaming import attention_step
 
 
 class Tokens(NamedTuple):
@@ -131,11 +133,24 @@ class LionAttention(nn.Module):
         cu_seqlens: Tensor | None = None,
         *,
         grid: tuple[int, int] | None = None,
-    ) -> Tensor:
-        """x [B, T, dim]; mask [B, T], True for real tokens; cu_seqlens of packed sequences, with B = 1."""
+        forward_state: State | None = None,
+        reverse_state: State | None = None,
+        return_states: bool = False,
+    ) -> Any:
+        """x [B, T, dim]; mask [B, T], True for real tokens; cu_seqlens of packed sequences, with B = 1.
+
+        x may be a piece of a longer sequence: `forward_state` is of all tokens before it, `reverse_state` of all after
+        it, and with `return_states` the result is (y, States), as of `lion.attention`.
+        """
         check_dense("x", x)
         orders = self._orders_for(x, grid)
         columns = self.in_proj(x)
+        if return_states or forward_state is not None or reverse_state is not None:
+            y = self._tokens(columns)
+            given = States(forward_state, reverse_state)
+            out, states = self._mix_piece(y, mask, cu_seqlens, orders, given, return_states)
+            out = self._finish(out, y.gate, y.values)
+            return (out, states) if return_states else out
         if self._at_once and projected.available(columns, self.form, self.backend):
             return self._finish(*self._mix_at_once(columns, mask, cu_seqlens, orders))
         y = self._tokens(columns)
@@ -165,14 +180,50 @@ class LionAttention(nn.Module):
         where: dict[str, Any] = {"mask": mask, "cu_seqlens": cu_seqlens, "orders": orders, "direction": self.direction}
         if self.variant.softmax:
             return softmax_attention(y.q, y.k, y.v, **where)
-        where |= {"form": self.form, "backend": self.backend, "chunk_size": self.chunk_size}
-        where |= {"self_weight": self._self_weight()}
+        where |= self._how()
         if self.variant.decay_between:
             return attention_between(y.q, y.k, y.v, y.log_decay, **where)
         log_decay = y.log_decay
         if self.direction != "both":
             log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
         return attention(y.q, y.k, y.v, log_decay, log_gain=y.log_gain, beta=y.beta, norm=self.variant.norm, **where)
+
+    def _how(self) -> dict[str, Any]:
+        how = {"form": self.form, "backend": self.backend, "chunk_size": self.chunk_size}
+        return how | {"self_weight": self._self_weight()}
+
+    def _mix_piece(
+        self,
+        y: "Tokens",
+        mask: Tensor | None,
+        cu_seqlens: Tensor | None,
+        orders: Tensor | None,
+        given: States,
+        return_states: bool,
+    ) -> tuple[Tensor, States | None]:
+        """`_mix` of a piece of a sequence, and the states behind it."""
+        if self.variant.softmax:
+            raise ValueError("variant is 'softmax', which has no state but its tokens; expected another variant.")
+        where = self._how() | {"mask": mask, "cu_seqlens": cu_seqlens, "orders": orders, "direction": self.direction}
+        log_decay, backward, entry = y.log_decay, self.direction == "backward", None
+        if self.direction != "both" and log_decay is not None and not self.variant.decay_between:
+            # Decays on arrival: the first token's is the state's, which the last token has not paid for.
+            B, T = y.q.shape[:2]
+            log_decay = log_decay.expand(B, T, *log_decay.shape) if log_decay.dim() <= 2 else log_decay
+            entry = first_met(log_decay if log_decay.dim() == 4 else log_decay[..., None], backward, mask)
+            given = States(*(x if x is None else x.decayed(entry) for x in given))
+            if T:
+                log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
+        where |= {"forward_state": given.forward, "reverse_state": given.reverse, "return_states": return_states}
+        if self.variant.decay_between:
+            result: Any = attention_between(y.q, y.k, y.v, log_decay, **where)
+        else:
+            gates: dict[str, Any] = {"log_gain": y.log_gain, "beta": y.beta, "norm": self.variant.norm}
+            result = attention(y.q, y.k, y.v, log_decay, **gates, **where)
+        out, states = result if return_states else (result, None)
+        if states is not None and entry is not None and given[backward] is None:
+            states = States(*(x if x is None else x._replace(log_decay=x.log_decay + entry) for x in states))
+        return out, states
 
     def _can_mix_at_once(self) -> bool:
         """Whether one operator does it all, from q, k and v as they come from the projection."""
@@ -206,7 +257,7 @@ class LionAttention(nn.Module):
         )
         return out, gate
 
-    def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, state: StepState | None = None) -> tuple[Tensor, StepState]:
         """The next token, [B, dim], of a causal layer, and the state to give with the one after it."""
         if self.direction != "forward":
             raise ValueError(

@@ -24,6 +24,15 @@ class State(NamedTuple):
     log_scale: Tensor | None = None  # [B, H, 1 or D], with gates; -inf where there is nothing. None: 0
     transition: Tensor | None = None  # [B, H, D, D], of the delta rule: what becomes of a state that comes in
 
+    def decayed(self, cost: Tensor) -> "State":
+        """The state after a way that costs [B, H, 1 or D]."""
+        log_decay = self.log_decay + cost
+        if self.log_scale is not None:
+            return self._replace(log_decay=log_decay, log_scale=self.log_scale + cost)
+        kept = cost.exp()
+        transition = None if self.transition is None else self.transition * kept[..., None]
+        return State(self.sums * kept[..., None], self.keys * kept, log_decay, transition=transition)
+
     def join(self, later: "State") -> "State":
         """The state of two pieces, from those of each alone: this one's, and the one's that the walk enters next.
 
