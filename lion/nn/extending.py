@@ -7,6 +7,7 @@ from torch import Tensor
 from lion.nn.layers import LionAttention, Tokens
 from lion.nn.walks import token_before
 from lion.ops.call import accumulation_dtype
+from lion.ops.state import State as PieceState
 from lion.ops.streaming import State
 
 MANY = 16  # tokens that it pays to read at once
@@ -18,12 +19,15 @@ def extend(
     """A causal layer's outputs of the tokens x [B, T, dim] that follow those of the state, and the state after them."""
     if layer.variant.norm == "unmasked":
         raise ValueError("norm is 'unmasked'; expected 'sum', 'max' or 'none': it needs the whole sequence.")
+    by_pieces = (layer.variant.delta or layer.variant.decay_between) and memory != "cache"
+    if by_pieces and (state is None or ("k" not in state and x.shape[1] >= MANY)):
+        return _extend_by_a_piece(layer, x, mask, state)
     if state is None:
         y = layer._tokens(layer.in_proj(x))
         out = layer._finish(layer._mix(y, mask, None, None), y.gate, y.values)
         past = _left_behind(y, _delta_values(layer, y, mask), mask)
         return out, past if layer.variant.softmax or memory == "cache" else _folded(past)
-    if "k" not in state and x.shape[1] >= MANY and not (layer.variant.delta or layer.variant.decay_between):
+    if "k" not in state and x.shape[1] >= MANY:
         return _extend_at_once(layer, x, mask, state)
     outs = []
     for t in range(x.shape[1]):
@@ -35,6 +39,20 @@ def extend(
             state = after if real is None else {name: _where(real, after[name], state[name]) for name in after}
         outs.append(out if real is None else _where(real, out, torch.zeros_like(out)))
     return torch.stack(outs, 1), state
+
+
+def _extend_by_a_piece(
+    layer: LionAttention, x: Tensor, mask: Tensor | None, state: State | None
+) -> tuple[Tensor, State]:
+    """As a piece of a longer sequence. Neither the delta rule nor RWKV has gates here, so that scales are 0 (or of
+    nothing), and what the way has cost is nobody's concern."""
+    given = None
+    if state is not None:
+        scale, nothing = state["log_scale"].exp(), torch.zeros_like(state["log_scale"])
+        given = PieceState(state["state"] * scale[..., None], state["sum"] * scale, nothing)
+    out, states = layer(x, mask, forward_state=given, return_states=True)
+    after = states.forward
+    return out, {"state": after.sums, "sum": after.keys, "log_scale": torch.zeros_like(after.log_decay)}
 
 
 def _extend_at_once(layer: LionAttention, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:
