@@ -49,7 +49,8 @@ def attention_between(
     own = (q * weight * k).sum(-1, keepdim=True) * v
     if mask is not None:
         own = torch.where(mask[:, :, None, None], own, 0)
-    total, states = len(paths) * own, dict[str, State]()
+    states: dict[str, State] = {}
+    total = len(paths) * own
     given = {"forward": forward_state, "backward": reverse_state}
     costs = (None,) if log_decay is None else log_decay.split(q.shape[2], heads_axis(log_decay))
     for n, path in enumerate(paths):
