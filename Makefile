@@ -14,7 +14,7 @@ test: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
-torture: .venv/ready  # kills, faults, damage and nonsense, for an hour: a table of what was tried and what was lost
+torture: .venv/ready  # kills, faults, damage and nonsense, for 40 minutes: a table of what was tried and what was lost
 	$(BIN)/python -m tests.torture
 
 thorough: .venv/ready  # all of the tests, the slow ones too

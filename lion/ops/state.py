@@ -22,7 +22,9 @@ class State(NamedTuple):
     keys: Tensor  # [B, H, D]: u, times exp(-log_scale)
     log_decay: Tensor  # [B, H, 1 or D]: the cost of crossing all tokens that the state is of
     log_scale: Tensor | None = None  # [B, H, 1 or D], with gates; -inf where there is nothing. None: 0
-    transition: Tensor | None = None  # [B, H, D, D], of the delta rule: what becomes of a state that comes in
+    transition: Tensor | None = (
+        None  # [B, H, D, D], of the delta rule: what becomes of a state; [B, H, 0, 0]: not known
+    )
 
     def decayed(self, cost: Tensor) -> "State":
         """The state after a way that costs [B, H, 1 or D]."""
@@ -33,6 +35,10 @@ class State(NamedTuple):
         transition = None if self.transition is None else self.transition * kept[..., None]
         return State(self.sums * kept[..., None], self.keys * kept, log_decay, transition=transition)
 
+    def unknown(self) -> Tensor:
+        """In place of a transition."""
+        return self.sums.new_empty(*self.sums.shape[:2], 0, 0)
+
     def join(self, later: "State") -> "State":
         """The state of two pieces, from those of each alone: this one's, and the one's that the walk enters next.
 
@@ -40,7 +46,13 @@ class State(NamedTuple):
         """
         log_decay = self.log_decay + later.log_decay
         if later.transition is not None:
-            before = None if self.transition is None else later.transition @ self.transition
+            if not later.transition.shape[-1]:
+                raise ValueError(
+                    "the later state is of the delta rule, and has no transition; expected one of "
+                    "lion.attention_states, which finds it, and lion.attention does not."
+                )
+            before = self.transition  # which is not known of both if it is not of the first
+            before = later.transition @ before if before is not None and before.shape[-1] else self.unknown()
             return State(later.sums + later.transition @ self.sums, later.keys, log_decay, transition=before)
         if self.log_scale is None and later.log_scale is None:
             kept = later.log_decay.exp()

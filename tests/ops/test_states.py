@@ -236,6 +236,15 @@ def test_states_that_do_not_fit():
         lion.attention(q, q, q, forward_state=states.forward._replace(log_scale=torch.zeros(1, 2, 1)))
 
 
+def test_a_state_without_its_transition_does_not_join():
+    kwargs = delta_problem("none", 6)
+    _, states = lion.attention(**kwargs, norm="none", return_states=True)
+    with pytest.raises(ValueError, match=r"has no transition; expected one of lion\.attention_states"):
+        carried(kwargs).forward.join(states.forward)
+    joined = states.forward.join(carried(kwargs).forward)
+    same_state(joined, carried(kwargs, forward_state=states.forward).forward)
+
+
 def test_states_are_plain_tensors(tmp_path):
     from safetensors.torch import load_file, save_file
 
