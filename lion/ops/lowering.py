@@ -245,12 +245,12 @@ def _delta_behind(
     total = cost.expand(B, T, H, 1).sum(1)
     keys, log_decay = k.new_zeros(B, H, D, dtype=cost.dtype), total if state is None else total + state.log_decay
     if known is not None:
-        found = State(known, keys, log_decay)
-        return found._replace(transition=found.unknown())
+        carried = State(known, keys, log_decay)
+        return carried._replace(transition=carried.unknown())
     # The transition is what becomes of a state of ones, where nothing is written.
     unit = torch.eye(D, dtype=cost.dtype, device=k.device).expand(B, H, D, D)
-    entering = (unit.new_zeros(B, H, D, v.shape[-1]), unit) if state is None else (state.sums, state.transition)
-    wide = [x for x in entering if x is not None and x.shape[-1]]
+    entering, before = (unit.new_zeros(B, H, D, v.shape[-1]), unit) if state is None else (state.sums, state.transition)
+    wide = [entering] if before is None or not before.shape[-1] else [entering, before]
     values = [v, v.new_zeros(B, T, H, D)][: len(wide)]
     found = torch_delta.state_behind(k, torch.cat(values, -1), beta, cost, torch.cat(wide, -1), reverse=reverse)
     sums, transition = found.split([v.shape[-1], found.shape[-1] - v.shape[-1]], -1)

@@ -22,9 +22,7 @@ class State(NamedTuple):
     keys: Tensor  # [B, H, D]: u, times exp(-log_scale)
     log_decay: Tensor  # [B, H, 1 or D]: the cost of crossing all tokens that the state is of
     log_scale: Tensor | None = None  # [B, H, 1 or D], with gates; -inf where there is nothing. None: 0
-    transition: Tensor | None = (
-        None  # [B, H, D, D], of the delta rule: what becomes of a state; [B, H, 0, 0]: not known
-    )
+    transition: Tensor | None = None  # [B, H, D, D], of the delta rule; [B, H, 0, 0] where it is not known
 
     def decayed(self, cost: Tensor) -> "State":
         """The state after a way that costs [B, H, 1 or D]."""
