@@ -583,7 +583,7 @@ def test_conversion_keeps_what_fits(variant, tmp_path):
     assert torch.allclose(new(ids).logits, old(ids).logits, atol=1e-3) == (variant == "softmax")
     new.save_pretrained(tmp_path)
     reloaded = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
-    assert reloaded.config.mixer == variant
+    assert reloaded.config.variant == variant
     assert torch.equal(reloaded(ids).logits, new(ids).logits)
 
 
@@ -632,7 +632,7 @@ def test_what_cannot_be_converted():
     ):
         with pytest.raises(ValueError, match=message):
             hf.convert(small_bert(transformers.BertModel, **options))
-    with pytest.raises(ValueError, match="mixer is 'lion'; expected one of"):
+    with pytest.raises(ValueError, match="variant is 'lion'; expected one of"):
         hf.convert(small_bert(), "lion")
 
 
