@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from lion.legacy import current
+from lion.models.blocks import no_weights
 from lion.models.registry import MODELS, create_model
 from lion.models.scripting import Scriptable
-from lion.models.vision import KEPT, DropPath, PatchEmbed, VisionConfig, VisionModel
+from lion.models.vision import DropPath, PatchEmbed, VisionConfig, VisionModel
 from lion.nn.layers import LionAttention, directions
 from lion.ops.checks import Norm, one_of
 from lion.optional import need_timm
@@ -201,8 +202,7 @@ def convert(
         block.set_submodule(name, layer)
     if patches is not None:
         vit.patch_embed.register_forward_pre_hook(patches)
-    decays = {name for name, _ in vit.named_parameters() if any(part in KEPT for part in name.split("."))}
-    vit.no_weight_decay = partial(set, vit.no_weight_decay() | decays)  # timm's optimizers ask for these
+    vit.no_weight_decay = partial(set, vit.no_weight_decay() | no_weights(vit))  # timm's optimizers ask for these
     return vit
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from lion.legacy import current
-from lion.models.blocks import BASELINES
+from lion.models.baselines import BASELINES
 from lion.models.vision import VisionConfig, VisionModel
 from lion.nn.decay import DECAYS, NoDecay
 from lion.nn.variants import VARIANTS

@@ -225,12 +225,12 @@ IDS = tokens(1, 4)
         (
             {"mask": torch.ones(1, 4)},
             {},
-            r"mask has shape \(1, 4\) and dtype float32; expected \(1, 4\) = ",
+            r"mask has shape \(1, 4\) and dtype float32; expected \(1, 4\) and bool",
         ),
         (
             {"mask": IDS.T > 0},
             {},
-            r"mask has shape \(4, 1\) and dtype bool; expected \(1, 4\) = \[B, T\] and bool",
+            r"mask has shape \(4, 1\) and dtype bool; expected \(1, 4\) and bool",
         ),
         ({"position_ids": IDS}, {}, "position_ids is given, but positions is 'none'; expected none: leave them out"),
         ({"token_type_ids": IDS}, {"token_types": 0}, "token_type_ids is given, but token_types is 0; expected none"),
