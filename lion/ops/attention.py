@@ -9,7 +9,17 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from lion.ops.call import Call
-from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, check, check_states, check_values
+from lion.ops.checks import (
+    BackendName,
+    Direction,
+    Form,
+    Norm,
+    as_direction,
+    as_number,
+    check,
+    check_states,
+    check_values,
+)
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
 from lion.ops.lowering import states_behind
 from lion.ops.plain import transformed
@@ -93,7 +103,7 @@ def attention(
         self_weight: m_ii, by default 1. A number, or a tensor of one of the ranks of `log_decay`.
         norm: "sum" divides by the row sum of P, "max" by max(|row sum|, 1), "none" by nothing, and
             "unmasked" by the row sum without decays.
-        direction: "both"; "forward" (each token sees itself and those before it) or "backward".
+        direction: "both"; "forward" (each token sees itself and those before it) or "reverse".
         mask: [B, T], True for real tokens. The others take no part, cost no decay, and output 0.
         cu_seqlens: [sequences + 1], for sequences packed end to end in one row of batch size 1.
         orders: [T] or [N, T], orders to walk the tokens in; the sums of all are added, then divided.
@@ -115,7 +125,7 @@ def attention(
         [B, T, H, V] in the dtype of v. Sums and exponents are kept in float32 at least. With `return_states` also
         States: `forward` is the next piece's forward_state, `reverse` the piece before's reverse_state.
     """
-    self_weight, chunk_size = as_number(self_weight), as_number(chunk_size)
+    self_weight, chunk_size, direction = as_number(self_weight), as_number(chunk_size), as_direction(direction)
     casts = _autocasts(q)
     if casts:
         q, k, v = _as_autocast(q, k, v)
@@ -154,6 +164,7 @@ def attention_states(
     anywhere, in any order, are then joined (`State.join`).
     """
     none: Any = None
+    direction = as_direction(direction)
     check(k, k, v, log_decay, log_gain, beta, none, "none", direction, mask, none, none, none)
     check_values(log_decay, log_gain, beta, mask)
     call = Call(k, k, v, log_decay, log_gain, beta, none, "none", direction, mask, none, none, none)
@@ -181,7 +192,7 @@ def explain(
     chunk_size: int | None = None,
 ) -> Choice:
     """Which kernel `lion.attention` would run for the same arguments, and why. Runs nothing."""
-    self_weight, chunk_size = as_number(self_weight), as_number(chunk_size)
+    self_weight, chunk_size, direction = as_number(self_weight), as_number(chunk_size), as_direction(direction)
     if _autocasts(q):
         q, k, v = _as_autocast(q, k, v)
     check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)

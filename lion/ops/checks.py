@@ -3,6 +3,7 @@
 import difflib
 import itertools
 import sys
+import warnings
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from lion.ops.call import Call
 
 Norm = Literal["sum", "max", "none", "unmasked"]
-Direction = Literal["both", "forward", "backward"]
+Direction = Literal["both", "forward", "reverse"]
 Form = Literal["auto", "full", "rnn", "chunk", "scan"]
 BackendName = Literal["auto", "cpu", "torch"]
 NORMS: tuple[Norm, ...] = get_args(Norm)
@@ -57,7 +58,7 @@ def check_states(call: "Call") -> None:
     channels = D if call.decay in ("diagonal", "gated diagonal") else 1
     shapes = {"sums": (B, H, D, call.v.shape[-1]), "keys": (B, H, D)}
     shapes |= {"log_decay": (B, H, channels), "log_scale": (B, H, channels), "transition": (B, H, D, D)}
-    for name, state, way in (("forward", call.forward_state, "backward"), ("reverse", call.reverse_state, "forward")):
+    for name, state, way in (("forward", call.forward_state, "reverse"), ("reverse", call.reverse_state, "forward")):
         if state is None:
             continue
         if call.direction == way:
@@ -109,6 +110,14 @@ def check_chunk_size(chunk_size: int | None) -> None:
         raise ValueError(
             f"chunk_size is {chunk_size!r}; expected a whole number of tokens from 1 to {LONGEST_CHUNK}, or None."
         )
+
+
+def as_direction(direction: Any) -> Any:
+    """The direction by its present name."""
+    if direction != "backward":
+        return direction
+    warnings.warn("direction 'backward' is now called 'reverse'.", FutureWarning, stacklevel=3)
+    return "reverse"
 
 
 def as_number(x: Any) -> Any:

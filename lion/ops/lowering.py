@@ -232,7 +232,7 @@ def states_behind(call: Call, of_delta: dict[bool, Tensor] | None = None) -> Sta
         known = None if of_delta is None else of_delta[reverse]
         return _delta_behind(k, v, beta, cost, state, reverse=reverse, known=known)
 
-    forward = behind(call.forward_state, False) if call.direction != "backward" else None
+    forward = behind(call.forward_state, False) if call.direction != "reverse" else None
     reverse = behind(call.reverse_state, True) if call.direction != "forward" else None
     return States(forward, reverse)
 
@@ -267,7 +267,7 @@ def _reached(tokens: Tensor, walk: _Walk) -> Tensor:
         border = walk.cu_seqlens.long()
         sequence = torch.searchsorted(border, place, right=True).clamp(1, border.shape[0] - 1)
         start, end = border[sequence - 1], border[sequence]
-    first = place if walk.direction == "backward" else start
+    first = place if walk.direction == "reverse" else start
     last = place + 1 if walk.direction == "forward" else end
     count = F.pad(tokens.long().cumsum(1), (0, 0, 0, 0, 1, 0))
     return count[:, last] > count[:, first]

@@ -116,7 +116,7 @@ def _one_sequence(q, k, v, log_decay, log_gain, self_weight, first=None, last=No
         if direction == "forward":
             after = torch.zeros_like(after)
             reached[i, i + 1 :] = 0
-        if direction == "backward":
+        if direction == "reverse":
             before = torch.zeros_like(before)
             reached[i, :i] = 0
         rows.append(torch.cat([before, self_weight[i : i + 1], after]))
@@ -137,7 +137,7 @@ def _one_delta(q, k, v, log_decay, log_gain, self_weight, first=None, last=None,
     """num [T, V] of the delta rule: S <- (I - beta k k^T) S + beta k v^T, from either end."""
     own = beta[:, None] * (q * k).sum(1, keepdim=True) * v
     num = beta[:, None] * (q * self_weight * k).sum(1, keepdim=True) * v
-    for way in ("forward", "backward") if direction == "both" else (direction,):
+    for way in ("forward", "reverse") if direction == "both" else (direction,):
         tokens = range(len(q)) if way == "forward" else reversed(range(len(q)))
         state = first if way == "forward" else last
         S = torch.zeros(q.shape[1], v.shape[1]).double() if state is None else state[0]

@@ -331,7 +331,7 @@ def test_conversion_options():
     vit = lion_timm.convert(
         small_vit(), "lion_lit", features="elu", decay="fixed_diagonal", norm="none", direction="alternating"
     )
-    assert [block.attn.direction for block in vit.blocks] == ["forward", "backward", "forward"]
+    assert [block.attn.direction for block in vit.blocks] == ["forward", "reverse", "forward"]
     chosen = vit.blocks[0].attn.variant
     assert (chosen.features, chosen.decay, chosen.norm) == ("elu", "fixed_diagonal", "none")
     decays = {f"blocks.{i}.attn.decay.logit" for i in range(3)}

@@ -94,7 +94,7 @@ def test_directions():
     layers = {
         "both": ["both", "both"],
         "forward": ["forward", "forward"],
-        "alternating": ["forward", "backward"],
+        "alternating": ["forward", "reverse"],
     }
     outputs = []
     for direction, want in layers.items():
@@ -106,7 +106,7 @@ def test_directions():
         small(direction="forward")
 
 
-@pytest.mark.parametrize("direction", ["both", "backward", "alternating"])
+@pytest.mark.parametrize("direction", ["both", "reverse", "alternating"])
 def test_a_class_token_sees_every_patch(direction):
     model, x = small(direction=direction), images().requires_grad_()
     model(x).sum().backward()

@@ -93,7 +93,7 @@ CASES = {
     "direction": (
         {"direction": "causal"},
         ValueError,
-        "direction is 'causal'; expected one of 'both', 'forward', 'backward'.",
+        "direction is 'causal'; expected one of 'both', 'forward', 'reverse'.",
     ),
     "form": (
         {"form": "scam"},
@@ -408,3 +408,12 @@ def test_meta_tensors_have_an_explanation_and_a_shape():
     q, k, v = (torch.empty(B, T, H, D, device="meta") for _ in range(3))
     assert lion.explain(q, k, v).form == "scan"
     assert lion.attention(q, k, v).shape == (B, T, H, D)
+
+
+def test_the_old_word_for_a_direction():
+    q = torch.rand(1, 4, 2, 3)
+    with pytest.warns(FutureWarning, match="'backward' is now called 'reverse'"):
+        out = lion.attention(q, q, q, direction="backward")
+    assert torch.equal(out, lion.attention(q, q, q, direction="reverse"))
+    with pytest.warns(FutureWarning, match="'backward' is now called 'reverse'"):
+        assert lion.LionAttention(8, 2, direction="backward").direction == "reverse"

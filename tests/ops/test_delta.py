@@ -35,7 +35,7 @@ def problem(decay="none", *, B=2, T=11, H=2, D=3, V=4, self_weight=False, mask=F
     return kwargs
 
 
-@pytest.mark.parametrize("direction", ["both", "forward", "backward"])
+@pytest.mark.parametrize("direction", ["both", "forward", "reverse"])
 @pytest.mark.parametrize("decay", DECAYS)
 def test_every_form_is_the_definition(decay, direction):
     for self_weight, mask, packed, orders in itertools.product((False, True), (False, True), (False, True), (0, 2)):

@@ -12,7 +12,7 @@ from tests import THOROUGH
 from tests.ops.problems import ALL_KERNELS, DECAYS, assert_same, kernels, output_and_gradients, problem
 
 NORMS = ("sum", "max", "none", "unmasked")
-DIRECTIONS = ("both", "forward", "backward")
+DIRECTIONS = ("both", "forward", "reverse")
 
 
 def compare(kwargs, chunk_size=None, **options):
@@ -97,10 +97,10 @@ def test_carrying_many_states_by_groups(monkeypatch):
     n, W = 25, 4
     added, initial = torch.randn(2, n, W).double(), torch.randn(2, W).double()
     total = -torch.rand(2, n, 1).double()
-    for backward in (False, True):
-        states, last = torch_scan._carry(added, total, initial, backward=backward)
+    for reverse in (False, True):
+        states, last = torch_scan._carry(added, total, initial, reverse=reverse)
         state = initial
-        for place in reversed(range(n)) if backward else range(n):
+        for place in reversed(range(n)) if reverse else range(n):
             torch.testing.assert_close(states[:, place], state)
             state = total[:, place].exp() * state + added[:, place]
         torch.testing.assert_close(last, state)

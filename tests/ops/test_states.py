@@ -14,7 +14,7 @@ from tests import SEED
 from tests.ops.problems import DECAYS, kernels, problem
 
 PER_TOKEN = ("q", "k", "v", "log_gain", "beta", "mask")
-NORMS, DIRECTIONS = ("sum", "max", "none"), ("both", "forward", "backward")
+NORMS, DIRECTIONS = ("sum", "max", "none"), ("both", "forward", "reverse")
 
 
 def cut(kwargs, borders):
@@ -41,9 +41,9 @@ def arriving(pieces, direction):
     for piece in pieces[:-1]:
         forward.append(carried(piece, direction="forward", forward_state=forward[-1]).forward)
     for piece in reversed(pieces[1:]):
-        reverse.append(carried(piece, direction="backward", reverse_state=reverse[-1]).reverse)
+        reverse.append(carried(piece, direction="reverse", reverse_state=reverse[-1]).reverse)
     none = [None] * len(pieces)
-    return forward if direction != "backward" else none, reverse[::-1] if direction != "forward" else none
+    return forward if direction != "reverse" else none, reverse[::-1] if direction != "forward" else none
 
 
 def carried(piece, **options):
@@ -174,7 +174,7 @@ def test_the_reference(decay, gain, mask):
         same_state(a, State(*b, a.log_decay))
     for direction in DIRECTIONS:
         given = dict(zip(("forward_state", "reverse_state"), want, strict=True))
-        given.pop({"forward": "reverse_state", "backward": "forward_state"}.get(direction), None)
+        given.pop({"forward": "reverse_state", "reverse": "forward_state"}.get(direction), None)
         own = {name: getattr(got, name.split("_")[0]) for name in given}
         out = lion.attention(**second, direction=direction, backend="torch", **own)
         torch.testing.assert_close(out, reference.attention(**second, direction=direction, **given), rtol=0, atol=1e-10)
@@ -228,8 +228,8 @@ def test_what_cannot_be(options, message):
 def test_states_that_do_not_fit():
     q = torch.rand(1, 5, 2, 3)
     _, states = lion.attention(q, q, q, return_states=True)
-    with pytest.raises(ValueError, match=r"forward_state is given, and direction is 'backward'; expected None"):
-        lion.attention(q, q, q, forward_state=states.forward, direction="backward")
+    with pytest.raises(ValueError, match=r"forward_state is given, and direction is 'reverse'; expected None"):
+        lion.attention(q, q, q, forward_state=states.forward, direction="reverse")
     with pytest.raises(ValueError, match=r"forward_state.sums has shape \(1, 2, 3, 3\); expected \(2, 2, 3, 3\)"):
         lion.attention(*[q.expand(2, -1, -1, -1)] * 3, forward_state=states.forward)
     with pytest.raises(ValueError, match="forward_state has a log_scale, from gates; expected log_gain with it"):
