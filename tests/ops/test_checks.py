@@ -417,3 +417,18 @@ def test_the_old_word_for_a_direction():
     assert torch.equal(out, lion.attention(q, q, q, direction="reverse"))
     with pytest.warns(FutureWarning, match="'backward' is now called 'reverse'"):
         assert lion.LionAttention(8, 2, direction="backward").direction == "reverse"
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ((-rand(H), None), r"log_decay is \(Tensor, NoneType\); expected one tensor, or a pair of them"),
+        ((-rand(H),), r"log_decay is \(Tensor\); expected one tensor, or a pair"),
+        ((-rand(H), -rand(H, D)), "expected both to have one number per head, or both one per channel"),
+        ((-rand(H), -rand(B, T)), r"log_decay\[1\] has shape"),
+        ((-rand(H), rand(B, T, H) + 1), r"log_decay\[1\] is .* at \[0, 0, 0\]; expected values <= 0"),
+    ],
+)
+def test_pairs_of_decays(pair, message):
+    with pytest.raises(ValueError, match=message):
+        lion.attention(**inputs(log_decay=pair), backend="torch")

@@ -47,6 +47,15 @@ def test_every_form_is_the_definition(decay, direction):
             assert_same(got, want, 1e-10, (kernel, decay, self_weight, mask, packed, orders))
 
 
+def test_every_direction_with_its_own_decays():
+    for decay, packed, direction in itertools.product(DECAYS[1:], (False, True), ("both", "reverse")):
+        kwargs = problem(decay, T=19, packed=packed)
+        kwargs["log_decay"] = kwargs["log_decay"], problem(decay, T=19, packed=packed)["log_decay"]
+        want = output_and_gradients(reference.attention, kwargs, direction=direction)
+        for kernel in KERNELS:
+            assert_same(output_and_gradients(lion.attention, kwargs, direction=direction, **kernel), want, 1e-10)
+
+
 @pytest.mark.parametrize("T", [0, 1, 64, 65, 300])
 def test_lengths(T):
     kwargs = problem("per token", T=T)

@@ -11,22 +11,24 @@ import lion
 from lion.ops import reference
 from lion.ops.state import State, States, state_behind
 from tests import SEED
-from tests.ops.problems import DECAYS, kernels, problem
+from tests.ops.problems import DECAYS, kernels, leaves, problem
 
+NEEDS = ("states", "two-sided decays")
 PER_TOKEN = ("q", "k", "v", "log_gain", "beta", "mask")
 NORMS, DIRECTIONS = ("sum", "max", "none"), ("both", "forward", "reverse")
 
 
 def cut(kwargs, borders):
     """The arguments of each piece."""
-    found = []
-    for start, stop in itertools.pairwise(borders):
-        piece = dict(kwargs)
-        for name, x in kwargs.items():
-            if x is not None and (name in PER_TOKEN or (name == "log_decay" and x.dim() > 2)):
-                piece[name] = x[:, start:stop]
-        found.append(piece)
-    return found
+
+    def part(name, x, tokens):
+        if isinstance(x, tuple):
+            return tuple(part(name, y, tokens) for y in x)
+        per_token = x is not None and (name in PER_TOKEN or (name == "log_decay" and x.dim() > 2))
+        return x[:, tokens] if per_token else x
+
+    pieces = [slice(*ends) for ends in itertools.pairwise(borders)]
+    return [{name: part(name, x, tokens) for name, x in kwargs.items()} for tokens in pieces]
 
 
 def borders_of(T, draw):
@@ -63,11 +65,10 @@ def in_pieces(borders, **options):
 
 
 def with_gradients(function, kwargs, weights):
-    leaves = {n: x for n, x in kwargs.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
-    leaves = {n: x.detach().clone().requires_grad_() for n, x in leaves.items()}
-    out = function(**{**kwargs, **leaves})
-    grads = torch.autograd.grad((out * weights).sum(), list(leaves.values()), allow_unused=True)
-    return {"output": out.detach(), **{n: g for n, g in zip(leaves, grads, strict=True) if g is not None}}
+    inputs = leaves(kwargs)
+    out = function(**kwargs)
+    grads = torch.autograd.grad((out * weights).sum(), list(inputs.values()), allow_unused=True)
+    return {"output": out.detach(), **{n: g for n, g in zip(inputs, grads, strict=True) if g is not None}}
 
 
 def assert_close(got, want, tolerance):
@@ -82,11 +83,10 @@ def assert_close(got, want, tolerance):
 @pytest.mark.parametrize("decay", DECAYS)
 def test_pieces_are_the_whole(decay, gain, norm, direction):
     draw = random.Random(f"{SEED} {decay} {gain} {norm} {direction}")
-    for kernel in kernels(decay, gain):
-        if kernel["backend"] == "cpu":
-            continue
+    for kernel, two_sided in itertools.product(kernels(decay, gain, needs=NEEDS), (False, True)):
         T = draw.choice((5, 11, 70))
-        kwargs = problem(decay, T=T, gain=gain, mask=draw.random() < 0.5, self_weight=draw.random() < 0.5)
+        flags = {name: draw.random() < 0.5 for name in ("mask", "self_weight")}
+        kwargs = problem(decay, T=T, gain=gain, two_sided=two_sided, **flags)
         options = {"norm": norm, "direction": direction, **kernel}
         borders = borders_of(T, draw)
         weights = torch.randn(kwargs["v"].shape, dtype=torch.float64)
@@ -98,9 +98,9 @@ def test_pieces_are_the_whole(decay, gain, norm, direction):
 @pytest.mark.parametrize("decay", ["none", "fixed", "per token"])
 def test_pieces_of_the_delta_rule(decay, direction):
     draw = random.Random(f"{SEED} {decay} {direction}")
-    for kernel in kernels("delta"):
+    for kernel, two_sided in itertools.product(kernels("delta"), (False, True)):
         T = draw.choice((5, 11, 70))
-        kwargs = delta_problem(decay, T, mask=draw.random() < 0.5)
+        kwargs = delta_problem(decay, T, mask=draw.random() < 0.5, two_sided=two_sided)
         options = {"norm": "none", "direction": direction, **kernel}
         weights = torch.randn(kwargs["v"].shape, dtype=torch.float64)
         want = with_gradients(functools.partial(lion.attention, **options), kwargs, weights)
@@ -128,10 +128,8 @@ CASES += [(decay, "delta") for decay in ("none", "fixed", "per token")]
 @pytest.mark.parametrize(("decay", "kind"), CASES)
 def test_states_join_in_any_bracketing(decay, kind):
     draw = random.Random(f"{SEED} {decay} {kind}")
-    mask = draw.random() < 0.5
-    kwargs = (
-        delta_problem(decay, 23, mask=mask) if kind == "delta" else problem(decay, T=23, gain=kind != "", mask=mask)
-    )
+    flags = {name: draw.random() < 0.5 for name in ("mask", "two_sided")}
+    kwargs = delta_problem(decay, 23, **flags) if kind == "delta" else problem(decay, T=23, gain=kind != "", **flags)
     pieces = cut(kwargs, borders_of(23, draw))
 
     def joined(states):
