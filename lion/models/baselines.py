@@ -50,7 +50,7 @@ class Scanning(nn.Module):
 
 
 class Hydra(Scriptable, Scanning):
-    """The quasiseparable mixer of Hwang et al. 2024 (Hydra), over [B, T, dim].
+    """The quasiseparable layer of Hwang et al. 2024 (Hydra), over [B, T, dim].
 
     With SS the state space of Mamba-2, one state for all of a head's channels,
 

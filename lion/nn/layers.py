@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from lion import legacy
 from lion.nn.between import attention_between
 from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, heads_axis
 from lion.nn.feature_maps import FEATURE_MAPS
@@ -18,7 +19,7 @@ from lion.nn.variants import VARIANTS, Variant
 from lion.nn.walks import charge_for_leaving, first_met
 from lion.ops.attention import attention
 from lion.ops.call import accumulation_dtype
-from lion.ops.checks import DIRECTIONS, NORMS, BackendName, Direction, Form, Norm, as_direction, check_dense, one_of
+from lion.ops.checks import DIRECTIONS, NORMS, BackendName, Direction, Form, Norm, check_dense, one_of
 from lion.ops.cpu import projected
 from lion.ops.kernels import FORMS
 from lion.ops.state import State, States
@@ -77,7 +78,7 @@ class LionAttention(nn.Module):
         chunk_size: int | None = None,
     ):
         super().__init__()
-        direction = as_direction(direction)
+        direction, features = legacy.value("direction", direction), legacy.value("features", features)
         one_of("variant", variant, VARIANTS)
         one_of("direction", direction, DIRECTIONS)
         choices: list[tuple[str, str | None, Collection[str]]] = [
@@ -409,6 +410,6 @@ def directions(direction: str, depth: int) -> list[Direction]:
     """The direction of each layer of a model; "alternating" goes forward and in reverse in turn."""
     if direction == "alternating":
         return ["reverse" if layer % 2 else "forward" for layer in range(depth)]
-    direction = as_direction(direction)
+    direction = legacy.value("direction", direction)
     one_of("direction", direction, (*DIRECTIONS, "alternating"))
     return [cast(Direction, direction)] * depth

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from lion import legacy
 from lion.ops.call import Call
-from lion.ops.checks import BackendName, Direction, Form, Norm, as_direction, as_number, as_pair, check, check_values
+from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, as_pair, check, check_values
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
 from lion.ops.lowering import states_behind
 from lion.ops.plain import transformed
@@ -126,7 +127,7 @@ def attention(
         beta,
         as_number(self_weight),
         norm,
-        as_direction(direction),
+        legacy.value("direction", direction),
         mask,
         cu_seqlens,
         orders,
@@ -167,7 +168,17 @@ def attention_states(
     Without states that come in, this is what a piece of a sequence sends on by itself: pieces that are worked on
     anywhere, in any order, are then joined (`State.join`).
     """
-    call = Call(k, k, v, *as_pair(log_decay), log_gain, beta, norm="none", direction=as_direction(direction), mask=mask)
+    call = Call(
+        k,
+        k,
+        v,
+        *as_pair(log_decay),
+        log_gain,
+        beta,
+        norm="none",
+        direction=legacy.value("direction", direction),
+        mask=mask,
+    )
     call = call._replace(forward_state=forward_state, reverse_state=reverse_state, return_states=True)
     check(call)
     check_values(call)
@@ -179,7 +190,7 @@ def explain(q: Tensor, k: Tensor, v: Tensor, log_decay: LogDecay = None, **optio
     given: dict[str, Any] = dict(options)
     form, backend = given.pop("form", "auto"), given.pop("backend", "auto")
     given |= {name: as_number(given[name]) for name in ("self_weight", "chunk_size") if name in given}
-    given["direction"] = as_direction(given.get("direction", "both"))
+    given["direction"] = legacy.value("direction", given.get("direction", "both"))
     call = Call(q, k, v, *as_pair(log_decay), **given)
     if _autocasts(q):
         call = _as_autocast(call)

@@ -3,7 +3,6 @@
 import difflib
 import itertools
 import sys
-import warnings
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -134,14 +133,6 @@ def check_chunk_size(chunk_size: int | None) -> None:
         raise ValueError(
             f"chunk_size is {chunk_size!r}; expected a whole number of tokens from 1 to {LONGEST_CHUNK}, or None."
         )
-
-
-def as_direction(direction: Any) -> Any:
-    """The direction by its present name."""
-    if direction != "backward":
-        return direction
-    warnings.warn("direction 'backward' is now called 'reverse'.", FutureWarning, stacklevel=3)
-    return "reverse"
 
 
 def as_pair(log_decay: Any) -> tuple[Any, Any]:

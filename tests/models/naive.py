@@ -1,6 +1,6 @@
 """Hydra and Vim whole, token by token, as their papers and their authors' code have them.
 
-It imports torch and nothing of ours: a mixer's parameters come by name.
+It imports torch and nothing of ours: a layer's parameters come by name.
 """
 
 import torch

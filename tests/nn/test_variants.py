@@ -259,7 +259,7 @@ def test_set_form():
 REFUSALS = {
     "variant is 'lions'; expected one of 'softmax', .* Did you mean 'lion_s'?": {"variant": "lions"},
     "dim is 16 and heads is 3; expected dim to be a multiple of heads.": {"heads": 3},
-    "features is 'silo'; expected one of 'silu'": {"features": "silo"},
+    "features is 'silo'; expected one of 'unit_silu'": {"features": "silo"},
     "decay is 'slow'; expected one of 'none'": {"decay": "slow"},
     "norm is 'mean'; expected one of 'sum'": {"norm": "mean"},
     "direction is 'up'; expected one of": {"direction": "up"},

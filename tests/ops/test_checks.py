@@ -412,10 +412,10 @@ def test_meta_tensors_have_an_explanation_and_a_shape():
 
 def test_the_old_word_for_a_direction():
     q = torch.rand(1, 4, 2, 3)
-    with pytest.warns(FutureWarning, match="'backward' is now called 'reverse'"):
+    with pytest.warns(FutureWarning, match="direction='backward' is called direction='reverse' now"):
         out = lion.attention(q, q, q, direction="backward")
     assert torch.equal(out, lion.attention(q, q, q, direction="reverse"))
-    with pytest.warns(FutureWarning, match="'backward' is now called 'reverse'"):
+    with pytest.warns(FutureWarning, match="direction='backward' is called direction='reverse' now"):
         assert lion.LionAttention(8, 2, direction="backward").direction == "reverse"
 
 

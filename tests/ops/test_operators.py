@@ -114,7 +114,7 @@ OF_RESULTS = [
     ({"wanted": [True, True, False]}, "wanted is True for log_gain, which is None; expected False"),
 ]
 OF_FEATURES = [
-    ({"map": 2}, r"map is 2; expected one of 0 \(silu\), 1 \(elu\)"),
+    ({"map": 2}, r"map is 2; expected one of 0 \(unit_silu\), 1 \(elu_plus_one\)"),
     ({"map": -1}, "map is -1; expected one of"),
     ({"q": rand(B, T, H)}, r"q has shape \(1, 6, 2\); expected 4 dimensions \[B, T, H, D\]"),
     ({"k": rand(B, T, H, D).half()}, "k has dtype float16; expected one of float32, float64, bfloat16"),
