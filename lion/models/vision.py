@@ -41,7 +41,7 @@ class VisionConfig(ModelConfig):
     distillation_token: bool = False
     pool: Annotated[str, OneOf(POOLS)] = "token"
     orders: tuple[str, ...] = ()  # paths through the patches (lion.nn.orders)
-    direction: str = "both"  # or "forward", "backward", "alternating" by layer
+    direction: str = "both"  # or "forward", "reverse", "alternating" by layer
     double_diagonal: bool = False
     dropout: Share = 0.0  # of the embedded patches, and of the MLPs
     drop_path: ShareBelowOne = 0.0  # of the last block; linearly less in those before it

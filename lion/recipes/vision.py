@@ -77,7 +77,7 @@ def images() -> Run:
     return Run(task, Optim(lr=1e-3, warmup=0.1), epochs=20, batch=64, ema=0.99)
 
 
-DIRECTIONS = ("forward", "backward", "alternating", "both")
+DIRECTIONS = ("forward", "reverse", "alternating", "both")
 ONE_WAY = {"class_token": False, "pool": "mean"}  # for all of them: going forward, a first token sees no other
 # The paper's ablations on CIFAR-100, by what they change of LION-S.
 ABLATIONS: dict[str, dict] = {
@@ -87,7 +87,7 @@ ABLATIONS: dict[str, dict] = {
     "with_positions": {"positions": "learned"},
     "double_diagonal": {"double_diagonal": True},
     "identity_features": {"features": "identity", "norm": "none"},
-    "elu_features": {"features": "elu"},
+    "elu_features": {"features": "elu_plus_one"},
     "relu_features": {"features": "relu"},
     "sigmoid_features": {"features": "sigmoid"},
     "performer_features": {"features": "performer"},
