@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from lion.legacy import current
-from lion.models.blocks import no_weights
+from lion.models.blocks import copy_qkv, no_weights
 from lion.models.registry import MODELS, create_model
 from lion.models.scripting import Scriptable
 from lion.models.vision import DropPath, PatchEmbed, VisionConfig, VisionModel
@@ -236,13 +236,9 @@ class BlockAttention(LionAttention):
         self.patches, self.proj_drop = patches, attention.proj_drop
         self.to(attention.qkv.weight)
         self.train(attention.training)
-        for old, new in _pairs(attention.qkv, self.in_proj):
-            rows = dict(zip(self.columns, new.split(list(self.columns.values())), strict=True))
-            for name, part in zip("qkv", old.chunk(3), strict=True):
-                if rows[name].shape == part.shape:  # in both [heads x channels], head by head
-                    rows[name].copy_(part)
-        for old, new in _pairs(attention.proj, self.out_proj):
-            new.copy_(old)
+        for parameter in ("weight", "bias") if self.in_proj.bias is not None else ("weight",):
+            copy_qkv(self, parameter, _parameter(attention.qkv, parameter).chunk(3))
+            getattr(self.out_proj, parameter).copy_(_parameter(attention.proj, parameter))
 
 
 class PatchGrid:
@@ -281,9 +277,7 @@ def _check_attention(where: str, attention: Attention) -> None:
             raise ValueError(f"{where} has {what}, which LionAttention does not; expected a model without.")
 
 
-def _pairs(old: nn.Linear, new: nn.Linear) -> list[tuple[Tensor, Tensor]]:
-    """The weights of both, and the biases; one that was not there was 0."""
-    pairs: list[tuple[Tensor, Tensor]] = [(old.weight, new.weight)]
-    if new.bias is not None:
-        pairs.append((old.weight.new_zeros(old.out_features) if old.bias is None else old.bias, new.bias))
-    return pairs
+def _parameter(linear: nn.Linear, name: str) -> Tensor:
+    """A weight or a bias; a bias that is not there is 0."""
+    found: Tensor | None = getattr(linear, name)
+    return linear.weight.new_zeros(linear.out_features) if found is None else found

@@ -1,5 +1,6 @@
 """What the models share: the fields of their configs, their layers of attention, MLPs and bookkeeping."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, cast
 
@@ -110,3 +111,16 @@ def check_mask(mask: Tensor | None, shape: tuple[int, ...]) -> None:
             f"mask has shape {tuple(mask.shape)} and dtype {str(mask.dtype).removeprefix('torch.')}; expected "
             f"{tuple(shape)} and bool: True marks a real token."
         )
+
+
+@torch.no_grad()
+def copy_qkv(layer: LionAttention, parameter: str, parts: Sequence[Tensor]) -> None:
+    """Take queries, keys and values of another attention, [heads x channels, ...] each, where the shapes are the same.
+
+    Args:
+        parameter: "weight" or "bias".
+    """
+    rows: tuple[Tensor, ...] = getattr(layer.in_proj, parameter).split(list(layer.columns.values()))
+    for mine, part in zip(rows, parts, strict=False):  # q, k and v come first
+        if mine.shape == part.shape:
+            mine.copy_(part)

@@ -6,7 +6,6 @@ config.json is for people, and for weights that were written by something else.
 """
 
 import contextlib
-import importlib
 import io
 import json
 import logging
@@ -30,8 +29,7 @@ KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
     "vision": (VisionConfig, VisionModel),
     "long": (LongConfig, LongModel),
 }
-# Where the classes are, by what Hugging Face's config.json calls model_type.
-HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
+HUGGING_FACE = ("lion", "lion_causal")  # model_type in config.json, of models in lion.integrations.hf
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # Hugging Face's, of a model in several files
 SHOWN = 3  # names in an error
@@ -101,7 +99,7 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.
     config_path, path = Path(folder) / CONFIG, Path(folder) / WEIGHTS
     _need(config_path)
     plain = files.read_json(config_path)
-    if isinstance(plain, dict) and plain.get("model_type") in tuple(HUGGING_FACE):  # it may be anything
+    if isinstance(plain, dict) and plain.get("model_type") in HUGGING_FACE:
         if not (Path(folder) / INDEX).exists():
             _need(path)
         return _load_pretrained(Path(folder), plain).to(device)
@@ -156,13 +154,16 @@ def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[
 
 
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
-    home, path = importlib.import_module(HUGGING_FACE[plain["model_type"]]), folder / CONFIG
+    from lion.integrations import hf
+
+    path = folder / CONFIG
     names = checked(tuple[str, ...] | None, plain.get("architectures"), f"{path}: architectures")
     name = next(iter(names or ()), "model without a name")
-    known = [x for x in home.__all__ if hasattr(getattr(home, x), "base_model_prefix")]
+    kinds = {x: getattr(getattr(hf, x), "config_class", None) for x in hf.__all__}
+    known = [x for x, config in kinds.items() if config is not None and config.model_type == plain["model_type"]]
     if name not in known:
         raise ValueError(f"{path} is of a {short(name)}; expected one of {', '.join(known)}.")
-    model, found = load_pretrained(getattr(home, name), folder)
+    model, found = load_pretrained(getattr(hf, name), folder)
     wrong = {what.replace("_", " "): sorted(map(str, names)) for what, names in found.items()}
     if any(wrong.values()):
         raise ValueError(misfit(folder / WEIGHTS, wrong))
