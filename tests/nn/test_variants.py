@@ -279,8 +279,8 @@ def test_refusals(message):
 def test_weights_are_what_the_layer_does_with_values(variant):
     layer = lion.LionAttention(16, 2, variant).double()
     x, mask = torch.randn(2, 9, 16).double(), torch.rand(2, 9) > 0.2
-    tokens = layer._tokens(layer.in_proj(x))
-    mixed = layer._mix(tokens, mask, None, None)
+    tokens = layer.tokens(x)
+    mixed = layer.mix(tokens, mask)
     torch.testing.assert_close(torch.einsum("bhij,bjhv->bihv", layer.weights(x, mask), tokens.v), mixed)
 
 
