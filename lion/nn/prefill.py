@@ -13,6 +13,7 @@ from torch import Tensor
 from lion.nn.arrival import token_before
 from lion.nn.layers import LionAttention, Tokens
 from lion.ops.call import accumulation_dtype
+from lion.ops.division import divided
 from lion.ops.state import State, finite, where
 
 
@@ -144,13 +145,7 @@ def _cached_step(layer: LionAttention, y: Tokens, real: Tensor | None, cache: Ca
     if weight is not None:
         own = (q * (weight - 1) * new.k[:, 0] * (new.log_gain[:, 0] - top).exp()).sum(-1, keepdim=True)
         num, den = num + own * y.v[:, 0], den + own
-    if layer.variant.norm == "sum":
-        out = num / den
-    elif layer.variant.norm == "max":
-        out = num / torch.maximum(den.abs(), (-top).exp())
-    else:
-        out = num * top.exp()
-    return out.to(y.v.dtype), cache
+    return divided(num, den, layer.variant.norm, top).to(y.v.dtype), cache
 
 
 def _read(q: Tensor, cache: Cache, arriving: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:

@@ -73,10 +73,7 @@ class State(NamedTuple):
             kept = later.log_decay.exp()
             return State(later.sums + self.sums * kept[..., None], later.keys + self.keys * kept, log_decay)
         mine, its = (x.log_scale if x.log_scale is not None else torch.zeros_like(x.log_decay) for x in (self, later))
-        arrived = mine + later.log_decay
-        scale = torch.maximum(arrived, its).detach()
-        floor = finite(scale)
-        kept, added = (arrived - floor).exp(), (its - floor).exp()
+        scale, kept, added = common_scale(mine + later.log_decay, its)
         return State(
             later.sums * added[..., None] + self.sums * kept[..., None],
             later.keys * added + self.keys * kept,
@@ -95,6 +92,13 @@ class States(NamedTuple):
 def where(chosen: Tensor, x: Tensor, other: Tensor) -> Tensor:
     """By sequence: chosen [B]; x, other [B, ...]"""
     return torch.where(chosen.reshape(-1, *[1] * (x.dim() - 1)), x, other)
+
+
+def common_scale(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The log of a scale for two sums that come at log scales a and b, and what each is to be multiplied with."""
+    scale = torch.maximum(a, b).detach()
+    floor = finite(scale)
+    return scale, (a - floor).exp(), (b - floor).exp()
 
 
 def finite(exponent: Tensor) -> Tensor:
