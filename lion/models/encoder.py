@@ -10,7 +10,6 @@ from lion.limits import Classes, Deviation, Epsilon, Hidden, Share, TokenId, Tok
 from lion.models.blocks import Backbone, Mlp, ModelConfig, check_mask, init_linear, make_layer
 from lion.models.positions import add_positions, learned_positions, warn_if_blind, waves
 from lion.nn.layers import LionAttention
-from lion.nn.weighing import mix_by_weights
 
 
 @takes_old_names
@@ -138,7 +137,7 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The output; with `weighing` it is computed by the weights of attention, which are returned too."""
         if weighing:
-            mixed, weights = mix_by_weights(self.attention, x, mask, cu_seqlens)
+            mixed, weights = self.attention.forward_by_weights(x, mask, cu_seqlens)
         else:
             mixed, weights = self.attention(x, mask, cu_seqlens), None
         x = self.norm1(x + self.dropout(self.attention_norm(mixed)))

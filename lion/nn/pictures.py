@@ -18,7 +18,7 @@ def draw(path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    columns = 6
+    columns = 7
     rows = math.ceil(len(VARIANTS) / columns)
     figure, axes = pyplot.subplots(rows, columns, figsize=(2.1 * columns, 2.35 * rows), layout="constrained")
     for axis in axes.flat:

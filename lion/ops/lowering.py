@@ -15,8 +15,8 @@ from torch import Tensor
 from lion.ops import gain, torch_delta
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import can_read
+from lion.ops.division import divided
 from lion.ops.options import Options
-from lion.ops.plain import plain
 from lion.ops.state import State, States, arriving_exponents, state_behind
 
 # (q, k, v, f, b, options) -> (num, den); those of the delta rule are torch_delta.py's
@@ -304,14 +304,10 @@ def normalised(call: Call, sums: Sums) -> Tensor:
     if mask is not None and log_scale is not None and den_log_scale is not None:
         real = mask[:, :, None, None]  # a masked token's 0 is 0 at any scale
         log_scale, den_log_scale = torch.where(real, log_scale, 0), torch.where(real, den_log_scale, 0)
-    if norm == "none":
-        return num if log_scale is None else num * log_scale.exp()
-    assert den is not None
-    if norm == "max":
-        den = torch.maximum(den.abs(), torch.ones_like(den) if log_scale is None else (-log_scale).exp())
-    if norm == "unmasked" and log_scale is not None and den_log_scale is not None:
-        num = num * (log_scale - den_log_scale).exp()
-    if mask is not None:  # a masked token has 0 / 0
+    if norm == "unmasked":
+        norm = "sum"
+        if log_scale is not None and den_log_scale is not None:
+            num = num * (log_scale - den_log_scale).exp()
+    if mask is not None and den is not None:  # a masked token has 0 / 0
         den = torch.where(mask[:, :, None, None], den, 1)
-    # num is ours: without a graph to keep it for, divide in place.
-    return num / den if num.requires_grad or den.requires_grad or plain() else num.div_(den)
+    return divided(num, den, norm, log_scale)
