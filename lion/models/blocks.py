@@ -44,8 +44,6 @@ class ModelConfig:
 
 
 def make_layer(config: ModelConfig, layer: type[LionAttention] = LionAttention, **options: Any) -> LionAttention:
-    if getattr(config, "two_sided", False):
-        options["two_sided"] = True
     return layer(
         config.dim,
         config.heads,
@@ -53,6 +51,7 @@ def make_layer(config: ModelConfig, layer: type[LionAttention] = LionAttention, 
         features=config.features,
         decay=config.decay,
         norm=cast(Norm | None, config.norm),  # which the layer checks
+        two_sided=getattr(config, "two_sided", False),  # causal models have no other side
         **options,
     )
 

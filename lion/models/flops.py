@@ -124,6 +124,8 @@ def _decay(layer: LionAttention) -> str:
     if layer.variant.softmax or layer.variant.delta:
         return SOFTMAX if layer.variant.softmax else "delta"
     log_decay = layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay
+    if isinstance(log_decay, tuple):  # forward and reverse, of one kind
+        log_decay = log_decay[0]
     return "none" if log_decay is None else "diagonal" if log_decay.dim() in (2, 4) else "scalar"
 
 

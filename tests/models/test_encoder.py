@@ -52,7 +52,9 @@ def test_forms_agree_on_the_whole_model(variant):
     model, ids = tiny(variant=variant), tokens(2, 23)
     mask = torch.ones(2, 23, dtype=torch.bool)
     mask[1, 17:] = False
-    forms = [form for form in FORMS if ("torch", form, "delta" if variant == "deltanet" else "scalar") in KERNELS]
+    forms = [
+        form for form in FORMS if ("torch", form, "delta" if lion.VARIANTS[variant].delta else "scalar") in KERNELS
+    ]
     with torch.no_grad():
         for given in (None, mask):
             want = lion.set_form(model, "auto")(ids, given)
