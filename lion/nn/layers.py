@@ -432,7 +432,7 @@ class LionAttention(nn.Module):
 def set_form(
     model: nn.Module, form: Form, *, backend: BackendName | None = None, chunk_size: int | None = None
 ) -> nn.Module:
-    """Set the algorithm of every LionAttention in a model, and of whatever else has a `set_form`. Outputs stay the same."""
+    """Set the algorithm of every module of a model that has a `set_form`, as LionAttention. Outputs stay the same."""
     setters = [getattr(module, "set_form", None) for module in model.modules()]
     if not any(setters):
         raise ValueError(f"there is no LionAttention in this {type(model).__name__}.")

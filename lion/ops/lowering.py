@@ -256,7 +256,7 @@ def states_behind(call: Call, of_delta: dict[bool, Tensor] | None = None) -> Sta
 def _delta_behind(
     k: Tensor, v: Tensor, beta: Tensor, cost: Tensor, state: State | None, *, reverse: bool, known: Tensor | None
 ) -> State:
-    """The state of the delta rule. Unless it is known already it comes with its transition, to be joined with others."""
+    """The state of the delta rule. Unless it is known already it has its transition, to be joined with others."""
     B, T, H, D = k.shape
     total = cost.expand(B, T, H, 1).sum(1)
     keys, log_decay = k.new_zeros(B, H, D, dtype=cost.dtype), total if state is None else total + state.log_decay
