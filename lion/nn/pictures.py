@@ -1,4 +1,4 @@
-"""A picture of every variant: how much of which token arrives where, before queries and keys have their say."""
+"""A picture of every variant: its mask, before queries and keys are multiplied in."""
 
 import math
 from pathlib import Path
