@@ -149,7 +149,7 @@ class VisionModel(WithScriptable, Backbone):
     def prune_intermediate_layers(
         self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop the blocks behind the last one wanted, and what comes after."""
+        """Drop the blocks behind the last one that is wanted; also the norm and the classifier."""
         wanted = self._block_indices(indices)
         self.blocks = self.blocks[: max(wanted) + 1]
         self.config = replace(self.config, depth=len(self.blocks))
@@ -169,19 +169,17 @@ class VisionModel(WithScriptable, Backbone):
             raise ValueError(f"global_pool is {global_pool!r}; expected 'token', 'avg' or '', for none.")
         self.config = replace(self.config, num_classes=num_classes, pool=pool)
         self.num_classes, self.pool = num_classes, pool
-        like = self.patch_embed.proj.weight
-        self.head = self._classifier(num_classes).to(like).train(self.training)
-        if self.head_dist is not None:
-            self.head_dist = self._classifier(num_classes).to(like).train(self.training)
+        for name in ("head",) if self.head_dist is None else ("head", "head_dist"):
+            setattr(self, name, self._classifier(num_classes).to(self.patch_embed.proj.weight).train(self.training))
 
     def set_input_size(self, img_size: int | tuple[int, int] | None = None, patch_size: int | None = None) -> None:
-        """The size that learned positions belong to. (Images of another size can be classified without this.)"""
+        """Resample learned positions for a size. (Images of another size can be classified without this.)"""
         if patch_size is not None and patch_size != self.config.patch_size:
             raise ValueError(f"patch_size is {patch_size}; expected {self.config.patch_size}: patches keep their size.")
         if img_size is None:
             return
         size = (img_size, img_size) if isinstance(img_size, int) else (img_size[0], img_size[1])
-        if self.pos_embed is not None:  # while the grid that they are of is still known
+        if self.pos_embed is not None:  # before the grid that they belong to is replaced
             positions = self._positions(self.pos_embed, self.patch_embed.grid(*size)).detach().clone()
             self.pos_embed = nn.Parameter(positions, requires_grad=self.pos_embed.requires_grad)
         self.config = replace(self.config, image_size=size)
@@ -191,7 +189,7 @@ class VisionModel(WithScriptable, Backbone):
         self.distilled_training = enable
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """How parameters belong to layers, by regular expressions, for layer-wise learning rates."""
+        """Regular expressions that assign parameters to layers, for layer-wise learning rates."""
         blocks: Any = r"^blocks\.(\d+)" if coarse else [(r"^blocks\.(\d+)", None), (r"^norm", (99999,))]
         return {"stem": r"^cls_token|^dist_token|^pos_embed|^patch_embed", "blocks": blocks}
 
@@ -234,7 +232,7 @@ class VisionModel(WithScriptable, Backbone):
         return head
 
     def _init_weights(self) -> None:
-        # Positions as large as what patches become: with the usual 0.02 it takes long to tell places apart.
+        # Positions are as large as embedded patches: with the usual 0.02, learning to tell them apart takes long.
         for token, std in ((self.cls_token, 0.02), (self.dist_token, 0.02), (self.pos_embed, 1.0)):
             if token is not None:
                 nn.init.trunc_normal_(token, std=std, a=-2 * std, b=2 * std)
@@ -247,13 +245,13 @@ class VisionModel(WithScriptable, Backbone):
 
 @torch.fx.wrap  # one node of a traced graph: it asks for sizes
 def fit_positions(positions: Tensor, prefix: int, own: tuple[int, int], grid: tuple[int, int]) -> Tensor:
-    """Learned positions [1, tokens, dim] of a grid, for another one. Those of a checkpoint of another size than the
-    model's are taken for a square's."""
+    """Learned positions [1, tokens, dim] of one grid, resampled for another. If their number does not fit their own
+    grid, as in a checkpoint of another size, they are taken for those of a square."""
     patches = positions.shape[1] - prefix
     if own[0] * own[1] != patches:
         side = int(math.sqrt(patches))
         own = (side, side)
-    for_all_sizes = False  # then a graph cannot ask for this one
+    for_all_sizes = False  # a graph exported for all sizes cannot ask for this one
     if not torch.jit.is_scripting():
         for_all_sizes = torch.compiler.is_exporting()
     if not for_all_sizes and own == grid:
@@ -265,7 +263,7 @@ def fit_positions(positions: Tensor, prefix: int, own: tuple[int, int], grid: tu
 
 
 class PatchEmbed(nn.Module):
-    """Patches as tokens, row by row. What is no whole patch is filled up with zeros, below and to the right."""
+    """Patches as tokens, row by row. Zeros fill up incomplete patches, below and to the right."""
 
     def __init__(self, config: VisionConfig):
         super().__init__()
@@ -326,7 +324,7 @@ class ImageAttention(Scriptable, LionAttention):
     """LionAttention, for models that TorchScript compiles."""
 
     def to_export(self) -> nn.Module:
-        # The delta rule goes from chunk to chunk in a loop of the graph, which TorchScript does not know.
+        # The delta rule's scan is a loop in the graph, which TorchScript does not know.
         return copy.copy(self).set_form("full") if self.variant.delta else self
 
 
@@ -338,7 +336,7 @@ def make_image_layer(config: VisionConfig, direction: Direction) -> nn.Module:
 
 
 class DropPath(nn.Module):
-    """In training, leaves a block out for some of the examples, and makes up for it in the others."""
+    """Stochastic depth: in training, some examples skip a block, and its output is scaled up for the others."""
 
     def __init__(self, probability: float):
         super().__init__()

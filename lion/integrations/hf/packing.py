@@ -16,13 +16,12 @@ UNTOLD = (
 
 
 def is_traced(x: Tensor) -> bool:
-    """Whether values cannot be looked at."""
+    """Whether the values of a tensor cannot be read."""
     return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def real_tokens(attention_mask: Tensor | None, given: Tensor | None, *, with_past: bool = False) -> Tensor | None:
-    """True for real tokens of `given` [B, T, ...], which the mask's last columns are of. None if all are real: then
-    nothing need be left out."""
+    """[B, T], True for real tokens of `given` [B, T, ...], from the mask's last columns; None if all are real."""
     if attention_mask is None or given is None:
         return None
     B, T = given.shape[:2]
@@ -117,7 +116,7 @@ def _restarts(position_ids: Tensor, given: Tensor, mask: Tensor | None, learned:
 
 
 def _borders(name: str, x: Tensor, breaks: Tensor) -> Tensor | None:
-    """Of one row's x [1, T], where `breaks` [1, T - 1] are True."""
+    """Borders [sequences + 1] of one row x [1, T], where `breaks` [1, T - 1] are True."""
     B, T = x.shape
     if B > 1:
         if breaks.any():
