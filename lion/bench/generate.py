@@ -160,7 +160,7 @@ class Agreement(NamedTuple):
 
 def agreement(variant: str, size: str, prompt: int = 24, tokens: int = 16) -> Agreement:
     """Whether the likeliest tokens are the same in every mode, by transformers' `generate`."""
-    from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
+    from lion.integrations.hf import LionCausalConfig, LionForCausalLM
 
     torch.manual_seed(0)
     # By an embedding that is also the last layer, the likeliest token after any would be that token itself.

@@ -108,9 +108,9 @@ class MlmTask(CorpusTask):
         return replace(self, tokenizer=str(folder))
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        labels = batch["labels"][batch["labels"] != IGNORED]
-        logits = model(batch["input_ids"], labels=batch["labels"], sparse_logits=True).logits  # [targets, vocab]
-        return classified(logits, labels)
+        targets = batch["labels"] != IGNORED
+        logits = model(batch["input_ids"], sparse_logits=targets).logits  # [targets, vocab]
+        return classified(logits, batch["labels"][targets])
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class CausalTask(CorpusTask):
         return replace(self, model=with_room(model, self.length))
 
     def make_model(self) -> nn.Module:
-        from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
+        from lion.integrations.hf import LionCausalConfig, LionForCausalLM
 
         eos = self.text_tokenizer().eos_id
         return to_train(lambda: LionForCausalLM(LionCausalConfig.of(self.model, eos_token_id=eos)))
