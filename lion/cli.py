@@ -264,7 +264,7 @@ def _predict(commands) -> None:
     def run(args: argparse.Namespace) -> None:
         from lion.ops.checks import one_of
         from lion.ops.kernels import FORMS
-        from lion.text import table
+        from lion.terminal import table
         from lion.train.using import predict
 
         one_of("form", args.form, ("auto", *FORMS))

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from lion.bench.saving import save
+from lion.bench.results import save
 from lion.data.markov import MOST, SIDES, markov_accuracy
 from lion.progress import progress
-from lion.text import table
+from lion.terminal import table
 from lion.train.dna import DnaTask
 from lion.train.using import evaluate, load_run
 

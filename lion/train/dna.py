@@ -12,17 +12,10 @@ from lion.configs import check
 from lion.data import fasta, fetch
 from lion.data.batches import IGNORED
 from lion.data.corpora import several
-from lion.data.dna import (
-    LabelledDna,
-    LabelledSequences,
-    MaskedNucleotides,
-    Windows,
-    labelled_sequences,
-    splice,
-    split_sequences,
-)
+from lion.data.genomes import MaskedNucleotides, Windows
+from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
 from lion.limits import OneOf, ShareBelowOne, SomeShare, Tokens, TokensOrAll
-from lion.memory import to_train
+from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.train.labelled import LabelledTask

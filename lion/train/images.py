@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from lion.configs import check
 from lion.data.augment import Augment, Mixup
-from lion.data.content import digest
+from lion.data.digests import digest
 from lion.limits import PixelsOrAll, Share
-from lion.memory import to_train
+from lion.machine import to_train
 from lion.models.vision import VisionConfig, VisionModel
 from lion.train.distill import Distill, distillation_loss, load_teacher
 from lion.train.task import Batch, Examples, Task, classified

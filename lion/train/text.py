@@ -16,12 +16,13 @@ from lion.configs import check
 from lion.data import fetch, lion_data_folder
 from lion.data.batches import IGNORED
 from lion.data.corpora import NAMED, Documents, documents, several
-from lion.data.text import LabelledTexts, MaskedTokens, NextTokens, PackedTokens
+from lion.data.labelled import LabelledTexts
+from lion.data.packed import MaskedTokens, NextTokens, PackedTokens
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model, train_byte_bpe, train_wordpiece
 from lion.files import make_once, read_json, stamp
 from lion.limits import Examples as ExampleCount
 from lion.limits import ShareBelowOne, SomeShare, Tokens, Vocabulary
-from lion.memory import to_train
+from lion.machine import to_train
 from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig, init_linear
 from lion.ops.checks import one_of
@@ -29,7 +30,7 @@ from lion.train.labelled import LabelledTask
 from lion.train.task import Batch, Examples, Task, classified
 
 if TYPE_CHECKING:
-    from lion.data.tables import Labelled
+    from lion.data.labelled import Labelled
     from lion.integrations.hf import LionConfig
 
 Model = TypeVar("Model", EncoderConfig, CausalConfig)
@@ -320,7 +321,7 @@ def _file(task: TextTask, split: str) -> "Labelled":
     import numpy as np
 
     from lion.data import stratified
-    from lion.data.tables import Labelled
+    from lion.data.labelled import Labelled
 
     found = _labelled(task.data, task.text_column, task.label_column, task.classes, task.numbers or None)
     if task.test:
@@ -353,14 +354,14 @@ def _read(
     classes: tuple[str, ...] | None,
     numbers: bool | None,
 ) -> "Labelled":
-    from lion.data.tables import labelled
+    from lion.data.labelled import labelled
 
     return labelled(path, text_column, label_column, classes=classes, numbers=numbers)
 
 
 @functools.lru_cache(maxsize=4)
 def _imdb(data: str, split: str) -> "Labelled":
-    from lion.data.tables import imdb
+    from lion.data.labelled import imdb
 
     if not data:
         fetch("imdb")
