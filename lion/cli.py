@@ -154,7 +154,7 @@ def _distill(commands) -> None:
     parser = commands.add_parser(
         "distill",
         help="replace the attention of a trained BERT, and teach the model what the BERT says",
-        description="`lion train` by the recipe distill.text: its fields can be set, as --mixer lion_d "
+        description="`lion train` by the recipe distill.text: its fields can be set, as --variant lion_d "
         "--data 'corpus/*.txt' --teacher FOLDER.",
     )
     parser.add_argument("what", choices=("text",))

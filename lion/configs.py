@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
+from lion import legacy
 from lion.limits import OneOf
 
 C = TypeVar("C")
@@ -41,7 +42,8 @@ def from_json(kind: type[C], plain: Any, where: str = "", names: Mapping[str, st
     from lion.ops.checks import one_of
 
     hints, names = fields_of(kind), names or {}
-    for name in an_object(plain, where or kind.__name__):
+    plain = legacy.current(an_object(plain, where or kind.__name__), hints)
+    for name in plain:
         one_of(f"{where or kind.__name__}: the field", name, hints)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
@@ -65,6 +67,8 @@ def changed(config: C, changes: Mapping[str, str], where: str = "--") -> C:
     inner: dict[str, dict[str, str]] = {}
     for path, text in changes.items():
         name, _, rest = path.partition(".")
+        if not rest:
+            [(name, text)] = legacy.current({name: text}, hints, warn=True).items()
         one_of(f"{where}{path}: the field", name, hints)
         nested = dataclasses.is_dataclass(getattr(config, name))
         if nested and not rest:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from lion.arguments import add_number
+from lion.legacy import add_old_option
 from lion.limits import Batch, Heads, Nesting, Pixels, Rounds, Threads, Tokens, Width
 
 
@@ -125,7 +126,8 @@ def _add_lengths(what) -> None:
 def _add_generate(what) -> None:
     generate = what.add_parser("generate", help="the next token of causal models, early and late in a text")
     generate.add_argument("--sizes", nargs="+", default=["small"], metavar="SIZE", help="small, base (small)")
-    generate.add_argument("--mixers", nargs="+", metavar="NAME", help="variants (lion_s lion_d)")
+    generate.add_argument("--variants", nargs="+", metavar="NAME", help="variants (lion_s lion_d)")
+    add_old_option(generate, "--mixers", "--variants", nargs="+")
     add_number(generate, "--positions", Tokens, nargs="+", metavar="T", help="tokens so far (64 1024 16384)")
     generate.add_argument("--modes", nargs="+", metavar="MODE", help="recurrence, cache, attention (recurrence cache)")
     generate.add_argument("--no-softmax", action="store_true", help="leave out softmax attention")
@@ -139,7 +141,7 @@ def _add_generate(what) -> None:
 
         generate.run(
             sizes=args.sizes,
-            mixers=args.mixers or generate.USUAL,
+            variants=args.variants or generate.USUAL,
             positions=args.positions or generate.POSITIONS,
             modes=args.modes or generate.MEMORIES,
             softmax=not args.no_softmax,

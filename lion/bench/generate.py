@@ -38,12 +38,12 @@ LARGE = "would not fit into memory"
 
 
 class Contender(NamedTuple):
-    mixer: str
+    variant: str
     mode: str
 
     @property
     def name(self) -> str:
-        return f"{self.mixer}, {self.mode}"
+        return f"{self.variant}, {self.mode}"
 
 
 class Piece(NamedTuple):
@@ -55,18 +55,18 @@ class Piece(NamedTuple):
     kept_bytes: int
 
 
-def contenders(mixers: Sequence[str], modes: Sequence[str], softmax: bool) -> list[Contender]:
+def contenders(variants: Sequence[str], modes: Sequence[str], softmax: bool) -> list[Contender]:
     """By mode: the works of a mode are neighbours in time. Softmax has no state but its keys and values."""
-    found = [Contender(mixer, mode) for mode in dict.fromkeys(modes) for mixer in dict.fromkeys(mixers)]
+    found = [Contender(variant, mode) for mode in dict.fromkeys(modes) for variant in dict.fromkeys(variants)]
     if softmax:
         found += [Contender(SOFTMAX, mode) for mode in dict.fromkeys(("cache", *modes))]
-    return [x for x in dict.fromkeys(found) if (x.mixer, x.mode) != (SOFTMAX, "recurrence")]
+    return [x for x in dict.fromkeys(found) if (x.variant, x.mode) != (SOFTMAX, "recurrence")]
 
 
-def make_model(mixer: str, size: str) -> CausalModel:
+def make_model(variant: str, size: str) -> CausalModel:
     """With random weights, and no positions, of which none would be learned anyway."""
     torch.manual_seed(0)
-    return CausalModel(replace(SIZES[size], mixer=mixer)).eval()
+    return CausalModel(replace(SIZES[size], variant=variant)).eval()
 
 
 def prepare(model: CausalModel, mode: str, ids: Tensor) -> Piece:
@@ -108,7 +108,7 @@ def too_large(x: Contender, config: CausalConfig, position: int) -> str:
 def measure(size: str, what: Sequence[Contender], positions: Sequence[int], rounds: int, bar: Bar) -> list[dict]:
     config = SIZES[size]
     ids = torch.randint(config.vocab_size, (1, max(positions)), generator=torch.Generator().manual_seed(0))
-    models = {mixer: make_model(mixer, size) for mixer in dict.fromkeys(x.mixer for x in what)}
+    models = {variant: make_model(variant, size) for variant in dict.fromkeys(x.variant for x in what)}
     cases = [(x, position) for x in what for position in positions]
     pieces: dict[tuple[Contender, int], Piece] = {}
     left_out: dict[tuple[Contender, int], str] = {}
@@ -118,7 +118,7 @@ def measure(size: str, what: Sequence[Contender], positions: Sequence[int], roun
         if reason:
             left_out[x, position] = reason
         else:
-            pieces[x, position] = prepare(models[x.mixer], x.mode, ids[:, :position])
+            pieces[x, position] = prepare(models[x.variant], x.mode, ids[:, :position])
         bar.advance()
     bar.describe(f"{size}, token by token")
     times: dict[tuple[Contender, int], float] = {}
@@ -136,7 +136,7 @@ def measure(size: str, what: Sequence[Contender], positions: Sequence[int], roun
         records.append(
             {
                 "size": size,
-                "mixer": x.mixer,
+                "variant": x.variant,
                 "mode": x.mode,
                 "position": position,
                 "steps": piece.steps if piece else None,
@@ -152,19 +152,19 @@ def measure(size: str, what: Sequence[Contender], positions: Sequence[int], roun
 
 
 class Agreement(NamedTuple):
-    mixer: str
+    variant: str
     same: bool  # in all modes
     tokens: int
     different: int  # of the tokens, how many there are; it would be easy to agree on one
 
 
-def agreement(mixer: str, size: str, prompt: int = 24, tokens: int = 16) -> Agreement:
+def agreement(variant: str, size: str, prompt: int = 24, tokens: int = 16) -> Agreement:
     """Whether the likeliest tokens are the same in every mode, by transformers' `generate`."""
     from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
 
     torch.manual_seed(0)
     # By an embedding that is also the last layer, the likeliest token after any would be that token itself.
-    config = LionCausalConfig.of(replace(SIZES[size], mixer=mixer), tie_word_embeddings=False)
+    config = LionCausalConfig.of(replace(SIZES[size], variant=variant), tie_word_embeddings=False)
     model = LionForCausalLM(config).eval()
     ids = torch.randint(SIZES[size].vocab_size, (1, prompt), generator=torch.Generator().manual_seed(1))
     found = []
@@ -174,13 +174,13 @@ def agreement(mixer: str, size: str, prompt: int = 24, tokens: int = 16) -> Agre
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, pad_token_id=0
         )
         found.append(out[0, prompt:].tolist())
-    return Agreement(mixer, all(x == found[0] for x in found), len(found[0]), len(set(found[0])))
+    return Agreement(variant, all(x == found[0] for x in found), len(found[0]), len(set(found[0])))
 
 
 def run(
     *,
     sizes: Sequence[str] = ("small",),
-    mixers: Sequence[str] = USUAL,
+    variants: Sequence[str] = USUAL,
     positions: Sequence[int] = POSITIONS,
     modes: Sequence[str] = MEMORIES,
     softmax: bool = True,
@@ -188,7 +188,7 @@ def run(
     json_path: Path | None = None,
 ) -> list[dict]:
     """Measure, print a table, write the JSON and draw a picture beside it."""
-    for name, given, known in (("sizes", sizes, SIZES), ("mixers", mixers, VARIANTS), ("modes", modes, MODES)):
+    for name, given, known in (("sizes", sizes, SIZES), ("variants", variants, VARIANTS), ("modes", modes, MODES)):
         if isinstance(given, str) or not given:
             raise ValueError(f"{name} is {given!r}; expected a list of some of {', '.join(map(repr, known))}.")
         for x in given:
@@ -198,18 +198,18 @@ def run(
             f"positions is {list(positions)}, rounds {rounds}; expected positions of 3 tokens or more, and at least 1 "
             "round."
         )
-    places, what = sorted(set(positions)), contenders(mixers, modes, softmax)
+    places, what = sorted(set(positions)), contenders(variants, modes, softmax)
     if not what:
-        raise ValueError("softmax has no recurrence; expected the modes 'cache' or 'attention', or other mixers.")
+        raise ValueError("softmax has no recurrence; expected the modes 'cache' or 'attention', or other variants.")
     quick = sum(x.mode != "attention" for x in what)
     turns = quick * (rounds + 2) + (len(what) - quick) * (min(rounds, SLOW_ROUNDS) + 2)
     records: list[dict] = []
     with progress(total=len(set(sizes)) * len(places) * turns, unit="run") as bar:
         for size in dict.fromkeys(sizes):
             records += measure(size, what, places, rounds, bar)
-    mixers = list(dict.fromkeys(x.mixer for x in what))
+    variants = list(dict.fromkeys(x.variant for x in what))
     try:
-        agreed = [agreement(mixer, sizes[0]) for mixer in mixers]
+        agreed = [agreement(variant, sizes[0]) for variant in variants]
         words = agreement_words(agreed)
     except ImportError as missing:
         agreed, words = [], f"tokens of the modes not compared: {missing}"
@@ -223,7 +223,7 @@ def run(
 
 def agreement_words(agreed: Sequence[Agreement]) -> str:
     return "\n".join(
-        f"{x.mixer}: the {x.tokens} likeliest tokens after a prompt ({x.different} of them different) are "
+        f"{x.variant}: the {x.tokens} likeliest tokens after a prompt ({x.different} of them different) are "
         f"{'the same' if x.same else 'NOT THE SAME'} in the modes {', '.join(MODES)}"
         for x in agreed
     )
@@ -232,7 +232,7 @@ def agreement_words(agreed: Sequence[Agreement]) -> str:
 def report(records: Sequence[dict], setting: dict) -> str:
     rows, last = [], None
     for x in records:
-        place = (x["size"], x["mode"], x["mixer"])
+        place = (x["size"], x["mode"], x["variant"])
         cells = (
             milliseconds(x["seconds"]),
             ratio(x["of_first"]),
@@ -268,7 +268,7 @@ def draw(records: Sequence[dict], path: Path) -> None:
             lines: dict[str, list[tuple[float, float]]] = {}
             for x in records:
                 if x["size"] == size and x[key]:
-                    lines.setdefault(f"{x['mixer']}, {x['mode']}", []).append((x["position"], x[key] * factor))
+                    lines.setdefault(f"{x['variant']}, {x['mode']}", []).append((x["position"], x[key] * factor))
             panels.append(Panel(f"{size}, the next token", "tokens so far", label, lines))
         rows.append(panels)
     draw_lines(rows, path)

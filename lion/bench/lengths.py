@@ -129,7 +129,7 @@ def _task(folder: Path) -> MlmTask:
 def _record(folder: Path, task: MlmTask, part: Part, found: dict[str, float]) -> dict:
     return {
         "run": str(folder),
-        "mixer": task.model.mixer,
+        "variant": task.model.variant,
         "data": task.data,
         "mask": task.eval_mask,
         "trained_length": task.length,
@@ -148,7 +148,7 @@ def _record(folder: Path, task: MlmTask, part: Part, found: dict[str, float]) ->
 def report(records: Sequence[dict], setting: dict) -> str:
     rows, last = [], None
     for x in records:
-        place = (x["run"], x["mixer"])
+        place = (x["run"], x["variant"])
         cells = ("-", "-", "-", "-", "-")
         if x["accuracy"] is not None:
             spread = math.sqrt(x["accuracy"] * (1 - x["accuracy"]) / x["targets"])
@@ -179,9 +179,9 @@ def report(records: Sequence[dict], setting: dict) -> str:
 
 def draw(records: Sequence[dict], path: Path) -> None:
     """Accuracy against length."""
-    runs = {x["run"]: x["mixer"] for x in records}
+    runs = {x["run"]: x["variant"] for x in records}
     unique = len({Path(name).name for name in runs}) == len(runs)
-    labels = {name: f"{mixer}, {Path(name).name if unique else name}" for name, mixer in runs.items()}
+    labels = {name: f"{variant}, {Path(name).name if unique else name}" for name, variant in runs.items()}
     lines: dict[str, list[tuple[float, float]]] = {}
     for x in records:
         if x["accuracy"] is not None:

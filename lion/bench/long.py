@@ -27,7 +27,7 @@ SIZE, VOCABULARY = "pathx", 256
 def make_model(name: str, case: Case) -> nn.Module:
     if name == MAMBA2:
         return mamba2(checkpointed=case.recomputed)
-    model = LongModel(placed(replace(LONG_MODELS[SIZE], mixer=name, vocab_size=VOCABULARY), case.length))
+    model = LongModel(placed(replace(LONG_MODELS[SIZE], variant=name, vocab_size=VOCABULARY), case.length))
     model.set_grad_checkpointing(case.recomputed)
     return model
 

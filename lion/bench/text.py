@@ -29,7 +29,7 @@ def make_model(name: str, size: str, length: int) -> nn.Module:
     config = replace(ENCODERS[size], dropout=0.0, max_tokens=max(512, length))
     if name in BERTS:
         return bert(config, BERTS[name])
-    return Encoder(placed(replace(config, mixer=name)))
+    return Encoder(placed(replace(config, variant=name)))
 
 
 def bert(config: EncoderConfig, attention: str) -> nn.Module:

@@ -91,10 +91,10 @@ def contenders(models: Sequence[str], forms: Sequence[str], training: bool) -> l
 
 
 def has_form(model: str, form: str) -> bool:
-    mixer = config_for(model, next(iter(registry.SIZES)), 224).mixer
-    if form == "auto" or mixer not in VARIANTS:
+    name = config_for(model, next(iter(registry.SIZES)), 224).variant
+    if form == "auto" or name not in VARIANTS:
         return True
-    variant = VARIANTS[mixer]
+    variant = VARIANTS[name]
     return not variant.softmax and (not variant.delta or ("torch", form, "delta") in KERNELS)
 
 

@@ -1,8 +1,8 @@
 """transformers: causal language models with any variant, their text generated in any of three ways.
 
 Importing this registers the model type "lion_causal": `AutoModelForCausalLM.from_pretrained(folder)`, and
-`LionForCausalLM(LionCausalConfig(mixer="lion_s"))` for a new model. `model.generation_mode` says what `generate` keeps
-of the tokens so far. The tokens that it finds are the same:
+`LionForCausalLM(LionCausalConfig(variant="lion_s"))` for a new model. `model.generation_mode` says what `generate`
+keeps of the tokens so far. The tokens that it finds are the same:
 
     "recurrence"  of each layer a state that does not grow: time and memory of a token are the same everywhere
     "cache"       all keys, values and decays: each token reads them all

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 from lion import files
 from lion.configs import checked, from_json
 from lion.integrations.hf_files import CONFIG_TYPES, GENERATION_TYPES, check_fields
+from lion.legacy import current, takes_old_names
 from lion.limits import Hidden, Width
 from lion.models.causal import MEMORIES, CausalConfig
 from lion.models.encoder import EncoderConfig
@@ -23,7 +24,7 @@ C = TypeVar("C")
 MODES = (*MEMORIES, "attention")
 
 FIELDS = {  # of EncoderConfig, by transformers' names of them
-    "mixer": "mixer",
+    "variant": "variant",
     "vocab_size": "vocab_size",
     "hidden_size": "dim",
     "num_hidden_layers": "depth",
@@ -42,7 +43,7 @@ FIELDS = {  # of EncoderConfig, by transformers' names of them
     "attention_norm": "attention_norm",
 }
 CAUSAL_FIELDS = {  # of CausalConfig
-    "mixer": "mixer",
+    "variant": "variant",
     "vocab_size": "vocab_size",
     "hidden_size": "dim",
     "num_hidden_layers": "depth",
@@ -109,11 +110,17 @@ class LionBaseConfig(PreTrainedConfig):
         where = Path(options.get("name_or_path") or "", CONFIG)
         # Kernels of the hub are none that a file is to choose.
         content = {name: x for name, x in config_dict.items() if name != "attn_implementation"}
+        # To transformers' from_pretrained, `variant` is a part of the weights' file name.
+        of_weights = options.get("variant") not in (None, *VARIANTS)
+        unused = {"variant": options.pop("variant")} if of_weights else {}
         try:
-            check_fields(content, cls._types())
-            return super().from_dict(content, **options)
+            types = cls._types()
+            content = current(content, types)
+            check_fields(content, types)
+            found = super().from_dict(content, **options)
         except Exception as problem:
             raise ValueError(f"{where} makes no model: {short(str(problem))}") from problem
+        return (found[0], found[1] | unused) if isinstance(found, tuple) else found
 
     @classmethod
     def _types(cls) -> dict[str, Any]:
@@ -134,6 +141,7 @@ class LionBaseConfig(PreTrainedConfig):
         return from_json(kind, {**given, **others}, names={field: name for name, field in fields.items()})
 
 
+@takes_old_names
 class LionConfig(LionBaseConfig):
     """An encoder's config by transformers' names (FIELDS); lion.models.encoder.EncoderConfig says what they mean.
 
@@ -154,7 +162,7 @@ class LionConfig(LionBaseConfig):
 
     def __init__(
         self,
-        mixer: str = "lion_s",
+        variant: str = "lion_s",
         vocab_size: int = 30522,
         hidden_size: int = 768,
         num_hidden_layers: int = 12,
@@ -177,7 +185,7 @@ class LionConfig(LionBaseConfig):
         **others: Any,  # that all of transformers' configs have, as num_labels
     ):
         super().__init__(**others)
-        self.mixer = mixer
+        self.variant = variant
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
@@ -211,6 +219,7 @@ class LionConfig(LionBaseConfig):
     inner = encoder
 
 
+@takes_old_names
 class LionCausalConfig(LionBaseConfig):
     """A causal model's config by transformers' names (CAUSAL_FIELDS); lion.models.causal.CausalConfig says what they
     mean. `intermediate_size` is by default four times hidden_size; `max_position_embeddings` is as in LionConfig."""
@@ -222,7 +231,7 @@ class LionCausalConfig(LionBaseConfig):
 
     def __init__(
         self,
-        mixer: str = "lion_s",
+        variant: str = "lion_s",
         vocab_size: int = 50257,
         hidden_size: int = 768,
         num_hidden_layers: int = 12,
@@ -246,7 +255,7 @@ class LionCausalConfig(LionBaseConfig):
     ):
         one_of("generation_mode", generation_mode, MODES)
         super().__init__(**others)
-        self.mixer = mixer
+        self.variant = variant
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
@@ -272,7 +281,7 @@ class LionCausalConfig(LionBaseConfig):
     @property
     def layer_types(self) -> list[str]:
         """transformers' words for what the layers are."""
-        kind = "full_attention" if VARIANTS[self.mixer].softmax else "linear_attention"
+        kind = "full_attention" if VARIANTS[self.variant].softmax else "linear_attention"
         return [kind] * self.num_hidden_layers
 
     @classmethod

@@ -107,7 +107,7 @@ def convert(
     Args:
         model: of BERT, RoBERTa, XLM-RoBERTa or CamemBERT the model without a head, or the one for masked words, for
             classes of texts or for classes of tokens.
-        variant: the mixer of LionConfig; features, decay, norm, attention_norm, form: as there.
+        variant, features, decay, norm, attention_norm, form: as in LionConfig.
         positions: "learned", kept; or "none", for sequences of any length: their mean is added to every token then.
     """
     if type(model) not in CONVERTED:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lion.legacy import current
 from lion.models.registry import MODELS, create_model
 from lion.models.scripting import Scriptable
 from lion.models.vision import KEPT, DropPath, PatchEmbed, VisionConfig, VisionModel
@@ -80,9 +81,11 @@ def _entrypoint(name: str) -> Callable[..., nn.Module]:
     def make(pretrained: bool = False, **options: Any) -> nn.Module:
         if pretrained:
             _check_weights(name, options.get("pretrained_cfg"), options.get("pretrained_cfg_overlay"))
+        options = current(options, FIELDS, warn=True)
+        own = {"variant": options.pop("variant")} if "variant" in options else {}  # build_model_with_cfg has one too
         features = {"out_indices": options.pop("out_indices", 3), "feature_cls": "getter"}
         return build_model_with_cfg(
-            partial(_make, name),
+            partial(_make, name, **own),
             name,
             pretrained,
             pretrained_filter_fn=_fit_positions,
@@ -167,7 +170,7 @@ def convert(
         vit: a VisionTransformer of timm's, DeiT and the like included; positions, MLPs and the rest stay as they are.
         variant, features, decay, norm: of LionAttention.
         orders: names of paths through the patches (lion.nn.orders); images may have any shape the model takes.
-        direction: "both", "forward", "backward", or "alternating" by block.
+        direction: "both", "forward", "reverse", or "alternating" by block.
     """
     if not isinstance(vit, VisionTransformer):
         raise TypeError(f"the model is a {type(vit).__name__}; expected a VisionTransformer of timm's.")

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lion.configs import check
+from lion.legacy import takes_old_names
 from lion.limits import Depth, Deviation, Epsilon, Heads, OneOf, Ratio, Share, Tokens, Vocabulary, Width
-from lion.models.mixers import make_layer
+from lion.models.blocks import make_layer
 from lion.models.positions import count
 from lion.models.vision import KEPT
 from lion.nn.extending import extend
@@ -33,9 +34,10 @@ MEMORIES = ("recurrence", "cache")
 READ = ("inputs", "real")  # of a layer's state, for the weights: what it read [B, T, dim], and its mask [B, T]
 
 
+@takes_old_names
 @dataclass(frozen=True)
 class CausalConfig:
-    mixer: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
+    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
     vocab_size: Vocabulary = 50257
     dim: Width = 768
     depth: Depth = 12

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lion.configs import check
+from lion.legacy import takes_old_names
 from lion.limits import (
     Classes,
     Depth,
@@ -22,7 +23,7 @@ from lion.limits import (
     Vocabulary,
     Width,
 )
-from lion.models.mixers import make_layer, mixer_tells_order
+from lion.models.blocks import make_layer, variant_tells_order
 from lion.models.positions import count, warn_if_blind, waves
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.layers import LionAttention
@@ -30,9 +31,10 @@ from lion.nn.variants import VARIANTS
 from lion.nn.weighing import mix_by_weights
 
 
+@takes_old_names
 @dataclass(frozen=True)
 class EncoderConfig:
-    mixer: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
+    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
     vocab_size: Vocabulary = 30522
     dim: Width = 768
     depth: Depth = 12
@@ -59,7 +61,7 @@ class EncoderConfig:
     @property
     def tells_order(self) -> bool:
         """Whether it makes a difference what order the tokens have."""
-        return self.positions == "learned" or mixer_tells_order(self)
+        return self.positions == "learned" or variant_tells_order(self)
 
 
 class Encoder(nn.Module):
@@ -178,7 +180,7 @@ class Embeddings(nn.Module):
 class EncoderLayer(nn.Module):
     def __init__(self, config: EncoderConfig):
         super().__init__()
-        with_norm = config.mixer == "lion_lit" if config.attention_norm is None else config.attention_norm
+        with_norm = config.variant == "lion_lit" if config.attention_norm is None else config.attention_norm
         self.attention = make_attention(config)
         self.attention_norm = nn.LayerNorm(config.dim, eps=config.norm_eps) if with_norm else nn.Identity()
         self.norm1 = nn.LayerNorm(config.dim, eps=config.norm_eps)

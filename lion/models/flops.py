@@ -45,7 +45,8 @@ def tokens_of(config: VisionConfig, image_size: Size = None) -> int:
 def parameters_of(config: VisionConfig) -> int:
     """How many a model has."""
     blocks = sum(_block(config, direction).parameters for direction in directions(config.direction, config.depth))
-    return _parameters_around(replace(config, depth=0, mixer="softmax", orders=(), features=None, decay=None)) + blocks
+    around = replace(config, depth=0, variant="softmax", orders=(), features=None, decay=None)
+    return _parameters_around(around) + blocks
 
 
 def _patches(config: VisionConfig, image_size: Size) -> int:
@@ -81,10 +82,10 @@ def _count(module: nn.Module) -> int:
     return sum(x.numel() for x in module.parameters())
 
 
-def _projections(mixer: nn.Module) -> int:
+def _projections(layer: nn.Module) -> int:
     """FLOPs per token of what treats every token alike: linear layers, short convolutions, random features."""
     total = 0
-    for module in mixer.modules():
+    for module in layer.modules():
         if isinstance(module, nn.Linear | nn.Conv1d):
             total += 2 * module.weight.numel()
         if isinstance(module, LionAttention) and "directions" in dict(module.features.named_buffers()):
@@ -92,10 +93,10 @@ def _projections(mixer: nn.Module) -> int:
     return total
 
 
-def _calls(mixer: nn.Module) -> list[Attention]:
-    found = [of(module) for module in mixer.modules() for kind, of in CALLS.items() if isinstance(module, kind)]
+def _calls(layer: nn.Module) -> list[Attention]:
+    found = [of(module) for module in layer.modules() for kind, of in CALLS.items() if isinstance(module, kind)]
     if not found:
-        raise ValueError(f"the FLOPs of a {type(mixer).__name__} are not known; expected a row for it in CALLS.")
+        raise ValueError(f"the FLOPs of a {type(layer).__name__} are not known; expected a row for it in CALLS.")
     return [call for calls in found for call in calls]
 
 
@@ -126,9 +127,9 @@ def _decay(layer: LionAttention) -> str:
     return "none" if log_decay is None else "diagonal" if log_decay.dim() in (2, 4) else "scalar"
 
 
-def _of_hydra(mixer: Hydra) -> list[Attention]:
-    inner, state, *_ = mixer.parts
-    return [Attention(0, mixer.heads, state, inner // mixer.heads, "scalar", ways=1)] * len(mixer.ways)
+def _of_hydra(layer: Hydra) -> list[Attention]:
+    inner, state, *_ = layer.parts
+    return [Attention(0, layer.heads, state, inner // layer.heads, "scalar", ways=1)] * len(layer.ways)
 
 
 def _of_selective_scan(scan: SelectiveScan) -> list[Attention]:

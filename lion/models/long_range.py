@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lion.configs import check
+from lion.legacy import takes_old_names
 from lion.limits import Classes, Depth, Heads, Kernel, OneOf, Ratio, Share, Tokens, Width
-from lion.models.mixers import make_layer, mixer_tells_order
+from lion.models.blocks import make_layer, variant_tells_order
 from lion.models.positions import count, warn_if_blind
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.variants import VARIANTS
@@ -17,9 +18,10 @@ from lion.nn.variants import VARIANTS
 ANSWERS = ("sequence", "pair", "token")
 
 
+@takes_old_names
 @dataclass(frozen=True)
 class LongConfig:
-    mixer: Annotated[str, OneOf(VARIANTS)] = "lion_s_diag"  # a key of lion.VARIANTS
+    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s_diag"  # a key of lion.VARIANTS
     vocab_size: Classes = 0  # tokens there are; 0: what comes in are numbers
     classes: Classes = 10
     answer: Annotated[str, OneOf(ANSWERS)] = "sequence"  # what is classified, "token": every one
@@ -44,7 +46,7 @@ class LongConfig:
     @property
     def tells_order(self) -> bool:
         """Whether it makes a difference what order the tokens have."""
-        return self.positions == "learned" or mixer_tells_order(self)
+        return self.positions == "learned" or variant_tells_order(self)
 
 
 class LongModel(nn.Module):

@@ -18,7 +18,7 @@ class WithPositions(Protocol):
     @property
     def positions(self) -> str: ...
     @property
-    def mixer(self) -> str: ...
+    def variant(self) -> str: ...
 
 
 Config = TypeVar("Config", bound=WithPositions)
@@ -37,7 +37,7 @@ def warn_if_blind(config: WithPositions) -> None:
         log.warning(
             "%s has no decay, and positions is 'none': the order of the tokens makes no difference to this model. "
             "With positions='learned' it does.",
-            config.mixer,
+            config.variant,
         )
 
 

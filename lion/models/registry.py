@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from lion.models.mixers import MIXERS
+from lion.legacy import current
+from lion.models.blocks import BASELINES
 from lion.models.vision import VisionConfig, VisionModel
 from lion.nn.decay import DECAYS, NoDecay
 from lion.nn.variants import VARIANTS
@@ -23,23 +24,23 @@ def _vision_models() -> dict[str, VisionConfig]:
     found: dict[str, VisionConfig] = {}
     for size, shape in SIZES.items():
         name = f"{{}}_{size}_patch16_224".format
-        for mixer in VARIANTS:
-            config = VisionConfig(mixer=mixer, **shape, **OWN.get(mixer, {}))
-            decays = DECAYS[VARIANTS[mixer].decay] is not NoDecay
+        for variant in VARIANTS:
+            config = VisionConfig(variant=variant, **shape, **OWN.get(variant, {}))
+            decays = DECAYS[VARIANTS[variant].decay] is not NoDecay
             # Where nothing decays, nothing tells the tokens' places.
             config = config if decays else replace(config, positions="learned")
-            found[name(mixer)] = config
+            found[name(variant)] = config
             if decays:
-                found[name(f"{mixer}_2scan")] = replace(config, orders=TWO_SCANS)
+                found[name(f"{variant}_2scan")] = replace(config, orders=TWO_SCANS)
         found[name("deit_distilled")] = replace(found[name("softmax")], distillation_token=True)
-        for mixer in MIXERS:  # their blocks do an MLP's work too: twice as many, without
-            found[name(mixer)] = VisionConfig(mixer=mixer, **shape, depth=24, mlp_ratio=0, **OWN.get(mixer, {}))
+        for variant in BASELINES:  # their blocks do an MLP's work too: twice as many, without
+            found[name(variant)] = VisionConfig(variant=variant, **shape, depth=24, mlp_ratio=0, **OWN.get(variant, {}))
     return found
 
 
 VIM = {"positions": "learned", "class_token": False, "pool": "mean"}  # it has its class token in the middle
 # What models have of their own. (The paper's section on vision takes elu + 1 for LION-LIT.)
-OWN: dict[str, dict[str, Any]] = {"lion_lit": {"features": "elu"}, "vim": VIM}
+OWN: dict[str, dict[str, Any]] = {"lion_lit": {"features": "elu_plus_one"}, "vim": VIM}
 MODELS: dict[str, VisionConfig] = _vision_models()
 
 
@@ -53,6 +54,7 @@ def model_config(name: str, **changes: Any) -> VisionConfig:
     """The config of a model by name, with some fields changed."""
     one_of("model", name, MODELS)
     known = {field.name for field in fields(VisionConfig)}
+    changes = current(changes, known, warn=True)
     for field in changes:
         one_of("field", field, known)
     return replace(MODELS[name], **changes)

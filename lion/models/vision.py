@@ -1,4 +1,4 @@
-"""Image classifiers: a vision transformer with any of the mixers, at any image size.
+"""Image classifiers: a vision transformer with any of the variants, at any image size.
 
 Parameters are named as timm names those of its VisionTransformer, and the model has the methods that timm expects,
 but needs no timm.
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lion.configs import check
+from lion.legacy import takes_old_names
 from lion.limits import (
     Channels,
     Classes,
@@ -28,7 +29,7 @@ from lion.limits import (
     ShareBelowOne,
     Width,
 )
-from lion.models.mixers import make_mixer
+from lion.models.blocks import make_image_layer
 from lion.models.scripting import WithScriptable
 from lion.nn.layers import directions
 from lion.ops.checks import Direction
@@ -37,9 +38,10 @@ POSITIONS = ("learned", "none")
 POOLS = ("token", "mean", "none")  # "none": every token is classified
 
 
+@takes_old_names
 @dataclass(frozen=True)
 class VisionConfig:
-    mixer: str = "lion_s"  # a key of lion.VARIANTS, or of lion.models.mixers.MIXERS
+    variant: str = "lion_s"  # a key of lion.VARIANTS, or of lion.models.blocks.BASELINES
     dim: Width = 192
     depth: Depth = 12
     heads: Heads = 3
@@ -53,7 +55,7 @@ class VisionConfig:
     positions: Annotated[str, OneOf(POSITIONS)] = "none"
     pool: Annotated[str, OneOf(POOLS)] = "token"
     orders: tuple[str, ...] = ()  # paths through the patches (lion.nn.orders)
-    direction: str = "both"  # or "forward", "backward", "alternating" by layer
+    direction: str = "both"  # or "forward", "reverse", "alternating" by layer
     features: str | None = None  # in place of the variant's own, as the next three
     decay: str | None = None
     norm: str | None = None
@@ -293,7 +295,7 @@ def fit_positions(positions: Tensor, prefix: int, own: tuple[int, int], grid: tu
     return torch.cat([positions[:, :prefix], maps.flatten(2).transpose(1, 2).to(positions.dtype)], 1)
 
 
-KEPT = {"decay", "bonus", "skip"}  # parts of the names of a mixer's parameters that are decays and the like
+KEPT = {"decay", "bonus", "skip"}  # parts of the names of a layer's parameters that are decays and the like
 
 
 class PatchEmbed(nn.Module):
@@ -341,7 +343,7 @@ class Block(nn.Module):
         super().__init__()
         dim = config.dim
         self.norm1 = nn.LayerNorm(dim, eps=1e-6)
-        self.attn = make_mixer(config, direction)
+        self.attn = make_image_layer(config, direction)
         self.drop_path = DropPath(drop_path)
         with_mlp = config.mlp_ratio > 0
         self.norm2 = nn.LayerNorm(dim, eps=1e-6) if with_mlp else None

@@ -16,11 +16,11 @@ from lion.ops.checks import BackendName, Direction, Form
 from lion.ops.state import State, States
 
 WAYS: dict[Direction, tuple[Direction, ...]] = {
-    "both": ("forward", "backward"),
+    "both": ("forward", "reverse"),
     "forward": ("forward",),
-    "backward": ("backward",),
+    "reverse": ("reverse",),
 }
-STATES = {"forward": "forward_state", "backward": "reverse_state"}  # arguments of `lion.attention`
+STATES = {"forward": "forward_state", "reverse": "reverse_state"}  # arguments of `lion.attention`
 
 
 def attention_between(
@@ -51,11 +51,11 @@ def attention_between(
         own = torch.where(mask[:, :, None, None], own, 0)
     states: dict[str, State] = {}
     total = len(paths) * own
-    given = {"forward": forward_state, "backward": reverse_state}
+    given = {"forward": forward_state, "reverse": reverse_state}
     costs = (None,) if log_decay is None else log_decay.split(q.shape[2], heads_axis(log_decay))
     for n, path in enumerate(paths):
         for way in WAYS[direction]:
-            before, exists = token_before(path, way == "backward", mask, cu_seqlens, B)
+            before, exists = token_before(path, way == "reverse", mask, cu_seqlens, B)
             index = before[..., None, None]
             late = [x.gather(1, index.expand(-1, -1, *x.shape[2:])) for x in (k, v)]
             late_k = torch.where(exists[..., None, None], late[0], 0)
@@ -74,9 +74,9 @@ def attention_between(
             result: Any = attention(q, late_k, late[1], costs[n % len(costs)], **options)  # of this order, or of all
             if return_states:
                 result, behind = result
-                states[way] = _with_the_last(behind[way == "backward"], k, v, way == "forward", mask)
+                states[way] = _with_the_last(behind[way == "reverse"], k, v, way == "forward", mask)
             total = total + result
-    return (total, States(states.get("forward"), states.get("backward"))) if return_states else total
+    return (total, States(states.get("forward"), states.get("reverse"))) if return_states else total
 
 
 def _with_the_last(state: State, k: Tensor, v: Tensor, forward: bool, mask: Tensor | None) -> State:

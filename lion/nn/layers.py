@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from lion import legacy
 from lion.nn.between import attention_between
 from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, heads_axis
 from lion.nn.feature_maps import FEATURE_MAPS
@@ -48,7 +49,7 @@ class LionAttention(nn.Module):
         variant: a key of `lion.VARIANTS`.
         features, decay, norm: take the place of the variant's own (FEATURE_MAPS, DECAYS, lion.attention).
         double_diagonal: count a token's weight of itself twice, as naive sums of both directions do.
-        direction: "both"; "forward" or "backward", where decays act on arrival, as causal models have it.
+        direction: "both"; "forward" or "reverse", where decays act on arrival, as causal models have it.
         orders: names of paths through a grid (ORDERS), or the orders themselves, [N, T]. Each has decays of its
             own, unless the variant gates its input by them.
         grid: height and width of the grid; by default the largest square, other tokens before it.
@@ -77,6 +78,7 @@ class LionAttention(nn.Module):
         chunk_size: int | None = None,
     ):
         super().__init__()
+        direction, features = legacy.value("direction", direction), legacy.value("features", features)
         one_of("variant", variant, VARIANTS)
         one_of("direction", direction, DIRECTIONS)
         choices: list[tuple[str, str | None, Collection[str]]] = [
@@ -205,12 +207,12 @@ class LionAttention(nn.Module):
         if self.variant.softmax:
             raise ValueError("variant is 'softmax', which has no state but its tokens; expected another variant.")
         where = self._how() | {"mask": mask, "cu_seqlens": cu_seqlens, "orders": orders, "direction": self.direction}
-        log_decay, backward, entry = y.log_decay, self.direction == "backward", None
+        log_decay, reverse, entry = y.log_decay, self.direction == "reverse", None
         if self.direction != "both" and log_decay is not None and not self.variant.decay_between:
             # Decays on arrival: the first token's is the state's, which the last token has not paid for.
             B, T = y.q.shape[:2]
             log_decay = log_decay.expand(B, T, *log_decay.shape) if log_decay.dim() <= 2 else log_decay
-            entry = first_met(log_decay if log_decay.dim() == 4 else log_decay[..., None], backward, mask)
+            entry = first_met(log_decay if log_decay.dim() == 4 else log_decay[..., None], reverse, mask)
             given = States(*(x if x is None else x.decayed(entry) for x in given))
             if T:
                 log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
@@ -221,7 +223,7 @@ class LionAttention(nn.Module):
             gates: dict[str, Any] = {"log_gain": y.log_gain, "beta": y.beta, "norm": self.variant.norm}
             result = attention(y.q, y.k, y.v, log_decay, **gates, **where)
         out, states = result if return_states else (result, None)
-        if states is not None and entry is not None and given[backward] is None:
+        if states is not None and entry is not None and given[reverse] is None:
             states = States(*(x if x is None else x._replace(log_decay=x.log_decay + entry) for x in states))
         return out, states
 
@@ -405,8 +407,9 @@ def set_form(
 
 
 def directions(direction: str, depth: int) -> list[Direction]:
-    """The direction of each layer of a model; "alternating" goes forward and backward in turn."""
+    """The direction of each layer of a model; "alternating" goes forward and in reverse in turn."""
     if direction == "alternating":
-        return ["backward" if layer % 2 else "forward" for layer in range(depth)]
+        return ["reverse" if layer % 2 else "forward" for layer in range(depth)]
+    direction = legacy.value("direction", direction)
     one_of("direction", direction, (*DIRECTIONS, "alternating"))
     return [cast(Direction, direction)] * depth

@@ -19,7 +19,7 @@ def softmax_attention(
     orders: Tensor | None = None,
 ) -> Tensor:
     """[B, T, H, D] each. Orders change nothing: every token sees every token."""
-    if mask is None and cu_seqlens is None and direction != "backward":
+    if mask is None and cu_seqlens is None and direction != "reverse":
         return _scaled(q, k, v, is_causal=direction == "forward")
     T = q.shape[1]
     sees = torch.ones(1, T, T, dtype=torch.bool, device=q.device)

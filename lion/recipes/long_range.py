@@ -12,20 +12,20 @@ from lion.train.long_range import LongRangeTask
 
 # What the paper compares: fields of the model.
 MODELS: dict[str, dict[str, Any]] = {
-    "lion_s": {"mixer": "lion_s_diag"},
-    "lion_d": {"mixer": "lion_d_diag"},
-    "lion_s_random": {"mixer": "lion_s_diag", "decay": "selective_random"},
-    "lion_d_random": {"mixer": "lion_d_diag", "decay": "fixed_random"},
-    "lion_lit": {"mixer": "lion_lit"},
-    "softmax": {"mixer": "softmax"},
+    "lion_s": {"variant": "lion_s_diag"},
+    "lion_d": {"variant": "lion_d_diag"},
+    "lion_s_random": {"variant": "lion_s_diag", "decay": "selective_random"},
+    "lion_d_random": {"variant": "lion_d_diag", "decay": "fixed_random"},
+    "lion_lit": {"variant": "lion_lit"},
+    "softmax": {"variant": "softmax"},
     # And its ablations of LION-S, by their numbers there.
-    "ablation_1": {"mixer": "lion_s_diag", "features": "sigmoid", "norm": "none"},
-    "ablation_2": {"mixer": "lion_s_diag", "features": "relu"},
-    "ablation_3": {"mixer": "lion_s_diag", "decay": "selective_hippo_scalar"},
-    "ablation_4": {"mixer": "lion_s_diag", "norm": "none"},
-    "ablation_5": {"mixer": "lion_s_diag", "norm": "unmasked"},
-    "ablation_6": {"mixer": "lion_s_diag", "decay": "fixed_hippo"},
-    "ablation_7": {"mixer": "lion_s_diag", "decay": "softplus_hippo"},
+    "ablation_1": {"variant": "lion_s_diag", "features": "sigmoid", "norm": "none"},
+    "ablation_2": {"variant": "lion_s_diag", "features": "relu"},
+    "ablation_3": {"variant": "lion_s_diag", "decay": "selective_hippo_scalar"},
+    "ablation_4": {"variant": "lion_s_diag", "norm": "none"},
+    "ablation_5": {"variant": "lion_s_diag", "norm": "unmasked"},
+    "ablation_6": {"variant": "lion_s_diag", "decay": "fixed_hippo"},
+    "ablation_7": {"variant": "lion_s_diag", "decay": "softplus_hippo"},
 }
 
 
@@ -80,21 +80,21 @@ def laptop(name: str, model: str) -> Run:
     return Run(task, optim, steps=steps, batch=batch, eval_every=steps // 2)
 
 
-def dna(mixer: str = "lion_s") -> Run:
+def dna(variant: str = "lion_s") -> Run:
     """Hidden nucleotides of a genome: `lion train dna --data genome.fa`, by default a chromosome of C. elegans."""
-    task = DnaTask(model=LongConfig(mixer=mixer, dim=128, depth=4, heads=4, stem=9))
+    task = DnaTask(model=LongConfig(variant=variant, dim=128, depth=4, heads=4, stem=9))
     optim = Optim(lr=3e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06)
     return Run(task, optim, epochs=2, batch=1)
 
 
-def dna_classes(mixer: str = "lion_s") -> Run:
-    task = DnaClassesTask(model=LongConfig(mixer=mixer, dim=128, depth=3, heads=4, stem=9, dropout=0.1))
+def dna_classes(variant: str = "lion_s") -> Run:
+    task = DnaClassesTask(model=LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1))
     return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, batch=32)
 
 
-def splice(mixer: str = "lion_s") -> Run:
+def splice(variant: str = "lion_s") -> Run:
     """All of one length, and asked of their middle: with learned positions."""
-    run = dna_classes(mixer)
+    run = dna_classes(variant)
     assert isinstance(run.task, DnaClassesTask)
     model = replace(run.task.model, positions="learned")
     return replace(run, task=replace(run.task, dataset="splice", model=model))
@@ -114,9 +114,9 @@ def _recipes() -> dict[str, Callable[[], Run]]:
     for name in LAPTOP:
         found |= {f"lra_laptop.{name}.{model}": functools.partial(laptop, name, model) for model in MODELS}
     found |= {"dna": dna, "dna.classify": dna_classes, "dna.splice": splice}
-    for mixer in ("lion_lit", "lion_d", "lion_s", "softmax"):
-        found[f"dna.{mixer}"] = functools.partial(dna, mixer)
-        found[f"dna.splice_{mixer}"] = functools.partial(splice, mixer)
+    for variant in ("lion_lit", "lion_d", "lion_s", "softmax"):
+        found[f"dna.{variant}"] = functools.partial(dna, variant)
+        found[f"dna.splice_{variant}"] = functools.partial(splice, variant)
     return found
 
 

@@ -16,22 +16,22 @@ from lion.train.text_distill import TextDistillTask
 PAPER = ("lion_lit", "lion_d", "lion_s", "softmax")
 
 
-def _encoder(mixer: str, size: str, **changes) -> EncoderConfig:
+def _encoder(variant: str, size: str, **changes) -> EncoderConfig:
     """Without decays to tell places by, with learned positions."""
-    return placed(replace(ENCODERS[size], mixer=mixer, **changes))
+    return placed(replace(ENCODERS[size], variant=variant, **changes))
 
 
-def mlm(mixer: str = "lion_s") -> Run:
+def mlm(variant: str = "lion_s") -> Run:
     """Hidden words, from plain text: `lion train mlm --data 'corpus/*.txt'`, by default 12 MB of English speeches."""
-    model = _encoder(mixer, "small", dim=128, depth=2, mlp_dim=512, dropout=0.0, init_std=0.08)
+    model = _encoder(variant, "small", dim=128, depth=2, mlp_dim=512, dropout=0.0, init_std=0.08)
     # Many small steps of a small model: where no decay tells neighbours, it takes thousands to find that there are any.
     optim = Optim(lr=2e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06)
     return Run(MlmTask(model=model), optim, epochs=4, batch=8)
 
 
-def mlm_c4(mixer: str, size: str) -> Run:
+def mlm_c4(variant: str, size: str) -> Run:
     """The paper's pretraining: C4, 128 tokens, 70,000 steps of 4,096 texts."""
-    task = MlmTask(data="hf://allenai/c4/en", limit=100_000_000, tokenizer="minilm", model=_encoder(mixer, size))
+    task = MlmTask(data="hf://allenai/c4/en", limit=100_000_000, tokenizer="minilm", model=_encoder(variant, size))
     optim = Optim(
         lr=8e-4 if size == "base" else 2e-4,
         weight_decay=1e-5,
@@ -45,16 +45,16 @@ def mlm_c4(mixer: str, size: str) -> Run:
     return Run(task, optim, steps=70_000, batch=4096, precision="bfloat16", workers=8, eval_every=2000)
 
 
-def text(mixer: str = "lion_s") -> Run:
+def text(variant: str = "lion_s") -> Run:
     """Classes of your own texts: `lion train text --data reviews.csv`."""
-    task = TextTask(model=_encoder(mixer, "small", depth=2, dropout=0.1))
+    task = TextTask(model=_encoder(variant, "small", depth=2, dropout=0.1))
     return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=4, batch=32)
 
 
-def imdb(mixer: str) -> Run:
+def imdb(variant: str) -> Run:
     """Whether a film review is positive: 24,901 of IMDB's, a fifth of them held out."""
-    model = _encoder(mixer, "small", dim=128, depth=2, mlp_dim=512, dropout=0.3)
-    run = text(mixer)
+    model = _encoder(variant, "small", dim=128, depth=2, mlp_dim=512, dropout=0.3)
+    run = text(variant)
     return replace(run, task=TextTask(dataset="imdb", max_length=384, model=model), epochs=3)
 
 
@@ -124,18 +124,18 @@ def distill() -> Run:
     return Run(TextDistillTask(), Optim(lr=5e-4, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06), epochs=1, batch=32)
 
 
-def causal(mixer: str = "lion_s") -> Run:
+def causal(variant: str = "lion_s") -> Run:
     """Text that goes on: `lion train causal --data 'corpus/*.txt'`, then `lion generate RUN --prompt "Once"`."""
-    positions = "none" if VARIANTS[mixer].decay != "none" or VARIANTS[mixer].delta else "learned"
-    model = CausalConfig(mixer=mixer, dim=256, depth=4, heads=4, positions=positions)
+    positions = "none" if VARIANTS[variant].decay != "none" or VARIANTS[variant].delta else "learned"
+    model = CausalConfig(variant=variant, dim=256, depth=4, heads=4, positions=positions)
     task = CausalTask(model=model, vocab_size=4096)
     return Run(task, Optim(lr=1.5e-3, weight_decay=0.05, betas=(0.9, 0.95), warmup=0.06), epochs=3, batch=16)
 
 
-def openwebtext(mixer: str) -> Run:
+def openwebtext(variant: str) -> Run:
     """GPT-2's small size on OpenWebText, as nanoGPT trains it."""
-    positions = "learned" if mixer == "softmax" else "none"
-    model = CausalConfig(mixer=mixer, positions=positions)
+    positions = "learned" if variant == "softmax" else "none"
+    model = CausalConfig(variant=variant, positions=positions)
     task = CausalTask(data="hf://Skylion007/openwebtext", vocab_size=50257, length=1024, model=model)
     optim = Optim(lr=6e-4, weight_decay=0.1, betas=(0.9, 0.95), warmup=2000 / 600_000, final=0.1)
     return Run(task, optim, steps=600_000, batch=480, accumulate=4, precision="bfloat16", eval_every=2000, workers=4)
@@ -152,15 +152,15 @@ ABOUT = {
 
 def _recipes() -> dict[str, Callable[[], Run]]:
     found: dict[str, Callable[[], Run]] = {"mlm": mlm, "text": text, "distill.text": distill, "causal": causal}
-    for mixer in VARIANTS:
-        found[f"mlm.{mixer}"] = functools.partial(mlm, mixer)
-        found[f"text.imdb_{mixer}"] = functools.partial(imdb, mixer)
-        found[f"causal.{mixer}"] = functools.partial(causal, mixer)
-    for mixer in PAPER:
+    for variant in VARIANTS:
+        found[f"mlm.{variant}"] = functools.partial(mlm, variant)
+        found[f"text.imdb_{variant}"] = functools.partial(imdb, variant)
+        found[f"causal.{variant}"] = functools.partial(causal, variant)
+    for variant in PAPER:
         for size in ("base", "large"):
-            found[f"mlm.c4_{mixer}_{size}"] = functools.partial(mlm_c4, mixer, size)
-    for mixer in ("lion_s", "linatt_scaled", "softmax"):
-        found[f"causal.openwebtext_{mixer}"] = functools.partial(openwebtext, mixer)
+            found[f"mlm.c4_{variant}_{size}"] = functools.partial(mlm_c4, variant, size)
+    for variant in ("lion_s", "linatt_scaled", "softmax"):
+        found[f"causal.openwebtext_{variant}"] = functools.partial(openwebtext, variant)
     for recipe in TUNED:
         for name in GLUE:
             found[f"glue.{recipe}_{name}"] = functools.partial(glue, recipe, name)

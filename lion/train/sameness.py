@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from lion.legacy import current_everywhere
 from lion.ops.checks import one_of
 from lion.train.config import Run
 from lion.train.task import Examples, Task
@@ -38,7 +39,7 @@ def changed_contents(now: Contents, before: Mapping[str, Any]) -> list[Change]:
 
 def changed_fields(now: Run, before: Mapping[str, Any]) -> list[Change]:
     """As the command line names them; `before` is a run as JSON."""
-    new, old = dict(_leaves(now.to_json())), dict(_leaves(before))
+    new, old = dict(_leaves(now.to_json())), dict(_leaves(current_everywhere(before)))
     return [
         Change(path, f"{path} is {_shown(x)}, was {_shown(old[path])}")
         for path, x in new.items()

@@ -14,6 +14,7 @@ from lion.data.digests import digest
 from lion.data.packed import Passages
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
 from lion.files import read_json
+from lion.legacy import takes_old_names
 from lion.limits import OneOf, ShareBelowOne, Weight
 from lion.models.encoder import EncoderConfig
 from lion.models.saving import load_pretrained
@@ -24,6 +25,7 @@ from lion.train.text import CorpusTask
 FETCHED = "minilm"
 
 
+@takes_old_names
 @dataclass(frozen=True)
 class TextDistillTask(CorpusTask):
     """The student begins as `lion.integrations.hf.convert` makes it of the teacher. Its words stay as they are, and so
@@ -34,7 +36,7 @@ class TextDistillTask(CorpusTask):
     per: str = "paragraph"
     holdout: ShareBelowOne = 0.01
     teacher: str = FETCHED  # or the folder of a BERT or RoBERTa that transformers has saved, with its tokenizer
-    mixer: Annotated[str, OneOf(VARIANTS)] = "lion_s"
+    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"
     positions: str = ""  # "learned": the teacher's, for as many tokens as it takes; "": only if no decay tells them
     embedding: Weight = 1.0  # weight of the embedding in the loss, beside the states'
 
@@ -50,7 +52,7 @@ class TextDistillTask(CorpusTask):
         self._check_length()
         if self.positions:
             return self
-        return replace(self, positions="none" if EncoderConfig(mixer=self.mixer).tells_order else "learned")
+        return replace(self, positions="none" if EncoderConfig(variant=self.variant).tells_order else "learned")
 
     def _check_length(self) -> None:
         from lion.integrations.hf_convert import positions_of
@@ -68,7 +70,7 @@ class TextDistillTask(CorpusTask):
     def make_model(self) -> nn.Module:
         from lion.integrations.hf import convert
 
-        student = convert(_teacher(self.teacher), self.mixer, positions=self.positions)
+        student = convert(_teacher(self.teacher), self.variant, positions=self.positions)
         for module in student.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0  # what the teacher says is not to be guarded against

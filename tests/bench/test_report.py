@@ -43,7 +43,7 @@ def runs(tmp_path_factory):
     found = {}
     for name, (accuracy, step_ms) in RUNS.items():
         folder = tmp_path_factory.mktemp(name)
-        model = VisionModel(VisionConfig(mixer=name, **SIZE))
+        model = VisionModel(VisionConfig(variant=name, **SIZE))
         save_model(model, folder / "model")
         rows = [{"step": i, "kind": "train", "loss": 2.3 / i, "accuracy": 0.5} for i in range(10, 200, 10)]
         rows += [{"step": i, "kind": "eval", "loss": 1.0, "accuracy": accuracy * i / 200} for i in (50, 100, 150, 200)]

@@ -54,8 +54,8 @@ def test_listops_from_the_command_line(tmp_path, capsys):
 
 def test_what_tells_no_order_gets_positions():
     short = {"min_length": 10, "max_length": 40, "max_depth": 3, "counts": (64, 16, 16)}
-    for mixer, positions in (("lion_lit", "learned"), ("softmax", "learned"), ("lion_d_diag", "none")):
-        model = LongRangeTask(**short, model=LongConfig(mixer=mixer)).resolved().model
+    for variant, positions in (("lion_lit", "learned"), ("softmax", "learned"), ("lion_d_diag", "none")):
+        model = LongRangeTask(**short, model=LongConfig(variant=variant)).resolved().model
         assert (model.positions, model.max_tokens) == (positions, 40 if positions == "learned" else 1024)
 
 
@@ -111,7 +111,7 @@ def shrunk(name: str, files):
 
 
 def different(name: str) -> bool:
-    """Not the same as another but for the data's kind or the mixer: every model is tried with lists."""
+    """Not the same as another but for the data's kind or the variant: every model is tried with lists."""
     return name.startswith(("dna", "lra.listops.")) or name.endswith(".lion_s")
 
 
@@ -137,7 +137,7 @@ def test_the_arenas_recipes_are_the_papers():
         assert len({*models}) == len(models) == 13
         run = recipes.recipe(f"lra.{name}.lion_s")
         assert (run.optim.lr, run.optim.schedule, run.task.model.decay) == (5e-4, "cosine", None)
-        assert VARIANTS[run.task.model.mixer].decay == "selective_hippo"
+        assert VARIANTS[run.task.model.variant].decay == "selective_hippo"
 
 
 def test_a_genome(tmp_path, capsys):

@@ -26,7 +26,7 @@ def data(tmp_path_factory):
 
 
 def different(name: str) -> bool:
-    """Not the same as another but for the mixer: every mixer is tried with the digits."""
+    """Not the same as another but for the variant: every variant is tried with the digits."""
     family, _, member = name.partition(".")
     if family == "ablation":
         return member.endswith("_cifar10")

@@ -215,7 +215,7 @@ def resume(folder, *options):
 
 
 @pytest.mark.parametrize(
-    "field", ["seed 1", "model.dim 32", "model.dropout 0.5", "model.mixer lion_d", "image_size 16"]
+    "field", ["seed 1", "model.dim 32", "model.dropout 0.5", "model.variant lion_d", "image_size 16"]
 )
 def test_fields_that_make_another_run(field, run_folder, capsys):
     before = snapshot(run_folder)

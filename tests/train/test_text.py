@@ -191,7 +191,7 @@ def test_a_label_not_seen_in_training(texts, tmp_path):
 
 
 def different(name):
-    """Not the same as another but for the mixer."""
+    """Not the same as another but for the variant."""
     return name.split("_")[-1] in ("mlm", "text", "causal", "s", "softmax") or "glue.m2_base" in name
 
 

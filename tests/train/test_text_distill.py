@@ -51,7 +51,7 @@ def task(home, **changes):
 
 @pytest.mark.parametrize("teacher", ["teacher", "roberta"])
 def test_as_softmax_the_student_is_the_teacher(home, teacher):
-    of = task(home, mixer="softmax", teacher=str(home / teacher))
+    of = task(home, variant="softmax", teacher=str(home / teacher))
     assert of.positions == "learned"
     batch = of.eval_set().__getitems__([(0, i) for i in range(8)])
     assert not batch["mask"].all()
@@ -93,7 +93,7 @@ def test_from_the_command_line(home, tmp_path, capsys):
         "0.3",
         "--steps",
         "2",
-        "--mixer",
+        "--variant",
         "lion_lit",
         "--out",
         str(tmp_path / "run"),
@@ -132,7 +132,7 @@ def test_a_run_goes_on_for_longer(home, tmp_path):
 def test_what_cannot_be(home, tmp_path):
     for changes, message in {
         ("tokenizer", "bytes"): "tokenizer is 'bytes'; expected none: it is the teacher's.",
-        ("mixer", "lion"): "mixer is 'lion'; expected one of",
+        ("variant", "lion"): "variant is 'lion'; expected one of",
     }.items():
         with pytest.raises(ValueError, match=re.escape(message)):
             task(home, **dict([changes]))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lion.models.vision import VisionConfig
 
 # By (dim, direction): modules whose forward takes x [B, T, dim] and `grid`, the height and width of the last tokens.
-MIXERS: dict[str, Callable[[int, Direction], nn.Module]] = {"hydra": Hydra, "vim": Vim}
+BASELINES: dict[str, Callable[[int, Direction], nn.Module]] = {"hydra": Hydra, "vim": Vim}
 
 
 class ImageAttention(Scriptable, LionAttention):
@@ -27,15 +27,15 @@ class ImageAttention(Scriptable, LionAttention):
         return copy.copy(self).set_form("full") if self.variant.delta else self
 
 
-def make_mixer(config: "VisionConfig", direction: Direction) -> nn.Module:
-    one_of("mixer", config.mixer, (*VARIANTS, *MIXERS))
-    if config.mixer in MIXERS:
-        return MIXERS[config.mixer](config.dim, direction)
+def make_image_layer(config: "VisionConfig", direction: Direction) -> nn.Module:
+    one_of("variant", config.variant, (*VARIANTS, *BASELINES))
+    if config.variant in BASELINES:
+        return BASELINES[config.variant](config.dim, direction)
     options = {"double_diagonal": config.double_diagonal, "direction": direction, "orders": config.orders or None}
     return make_layer(config, ImageAttention, **options)
 
 
-class WithMixer(Protocol):
+class WithVariant(Protocol):
     """What all configs have that say which variant a model's layers are."""
 
     @property
@@ -43,7 +43,7 @@ class WithMixer(Protocol):
     @property
     def heads(self) -> int: ...
     @property
-    def mixer(self) -> str: ...
+    def variant(self) -> str: ...
     @property
     def features(self) -> str | None: ...
     @property
@@ -52,11 +52,11 @@ class WithMixer(Protocol):
     def norm(self) -> str | None: ...
 
 
-def make_layer(config: WithMixer, layer: type[LionAttention] = LionAttention, **options: Any) -> LionAttention:
+def make_layer(config: WithVariant, layer: type[LionAttention] = LionAttention, **options: Any) -> LionAttention:
     return layer(
         config.dim,
         config.heads,
-        config.mixer,
+        config.variant,
         features=config.features,
         decay=config.decay,
         norm=cast(Norm | None, config.norm),  # which the layer checks
@@ -64,7 +64,7 @@ def make_layer(config: WithMixer, layer: type[LionAttention] = LionAttention, **
     )
 
 
-def mixer_tells_order(config: WithMixer) -> bool:
+def variant_tells_order(config: WithVariant) -> bool:
     """Whether it makes a difference to the layers what order the tokens have."""
-    variant = VARIANTS[config.mixer]
+    variant = VARIANTS[config.variant]
     return variant.delta or (config.decay or variant.decay) != "none"
