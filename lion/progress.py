@@ -1,11 +1,11 @@
-"""Progress on the terminal: a bar where one can be drawn, nothing where not."""
+"""Progress bars, drawn by tqdm where it is installed and the output is a terminal."""
 
 import contextlib
 from collections.abc import Iterator
 
 
 class Bar:
-    """What work reports to. Draws with tqdm if that is installed and this is a terminal."""
+    """A progress bar, or nothing."""
 
     def __init__(self, total: int, unit: str):
         self._bar = None

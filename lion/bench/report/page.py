@@ -86,7 +86,7 @@ def _header(demo: Demo, digits: Digits) -> Html:
     sizes = sorted(run.parameters for run in demo.runs.values())
     size = f"{sizes[0]:,}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,}"
     lead = (
-        f"{_number(len(demo.runs)).capitalize()} models of {size} parameters have been trained on handwritten digits, on "
+        f"{_number(len(demo.runs)).capitalize()} models of {size} parameters were trained on handwritten digits, on "
         f"this machine: {digits.trained_on:,} digits for training, {len(digits.labels):,} for evaluation."
     )
     return tag(
