@@ -1,8 +1,9 @@
 """Text for the terminal: tables, and numbers with their units."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 LONGEST = 600  # characters of a message about a file
+SHOWN = 20  # names listed in a message
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -53,3 +54,15 @@ def short(text: str) -> str:
     """A text in one line of at most `LONGEST` characters."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first names, shortened, for a message."""
+    every = list(names)
+    shown = ", ".join(repr(brief(name, 40)) for name in every[:SHOWN])
+    return shown if len(every) <= SHOWN else f"{shown} and {len(every) - SHOWN:,} more"
+
+
+def brief(value: object, most: int = 200) -> str:
+    text = str(value)
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"

@@ -140,7 +140,9 @@ def add_bench(commands) -> None:
         for option in options:
             option.add_to(one)
         path = Path(f"runs/bench/{name}.json")
-        one.add_argument("--json", dest="json_path", type=Path, default=path, help="where to write the numbers")
+        one.add_argument(
+            "--json", dest="json_path", metavar="FILE", type=Path, default=path, help="where to write the numbers"
+        )
         if name == "generate":
             add_old_option(one, "--mixers", "--variants", nargs="+")
         one.set_defaults(run=functools.partial(_run, name))

@@ -88,11 +88,7 @@ def commonest(task: MlmTask) -> int:
 
 
 def run(
-    folders: Sequence[Path],
-    *,
-    times: Sequence[int] = TIMES,
-    tokens: int | None = None,
-    json_path: Path | None = None,
+    folders: Sequence[Path], *, times: Sequence[int] = TIMES, tokens: int | None = None, json_path: Path | None = None
 ) -> list[dict]:
     """Measure, print a table, write the JSON and draw a picture beside it. None: 65,536 tokens, or one text."""
     if not folders:

@@ -127,13 +127,7 @@ def memory_needed(form: str, shape: Shape, size: int, backward: bool) -> int:
 
 
 def measure(
-    shape: Shape,
-    what: Sequence[Contender],
-    setting: dict,
-    *,
-    backward: bool,
-    memory: bool,
-    tick: Callable[[], object],
+    shape: Shape, what: Sequence[Contender], setting: dict, *, backward: bool, memory: bool, tick: Callable[[], object]
 ) -> list[dict]:
     """One record per contender: seconds, bytes, or why it was left out."""
     dtype, device = DTYPES[setting["dtype"]], torch.device(setting["device"])

@@ -13,8 +13,8 @@ import numpy as np
 
 from lion.configs import check
 from lion.data.long_range.sequences import Counts, Rows, in_order, write_drawn
-from lion.data.tables import brief
 from lion.limits import SomeNesting
+from lion.terminal import brief
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")  # the last: the sum's last digit
 MIN, MAX, MED, SUM = range(4)
