@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.models.scripting import Scriptable
+from lion.nn.arrival import charge_for_leaving
 from lion.nn.between import WAYS
 from lion.nn.decay import Gates, StateSpace
-from lion.nn.walks import charge_for_leaving
 from lion.ops.attention import attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, BackendName, Direction, Form, one_of

@@ -164,7 +164,7 @@ def _slab(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Te
         queries, keys, entering = q * arrives, k * leaving(cost, reverse=False).exp(), k * arrives
     system = _system(k, beta, cost)
     carry = carried_in_graph if torch.compiler.is_exporting() else carried if plain() else carry_op
-    # What a chunk writes depends on the state that enters it: u = of_values - of_state S.
+    # A chunk writes u = of_values - of_state S, where S is the state that enters it.
     return carry(state, system @ v, system @ entering, queries, keys, _scores(q, k, cost, True), keep)
 
 

@@ -1,4 +1,6 @@
-"""Walks over tokens: which real token is met before another."""
+"""Decays on arrival, as causal models have them; and which real token a walk meets before another."""
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from torch import Tensor
 def token_before(
     path: Tensor, reverse: bool, mask: Tensor | None, cu_seqlens: Tensor | None, B: int
 ) -> tuple[Tensor, Tensor]:
-    """By token [B, T]: the real token that a walk along a path [T], or back, meets before it; and if there is one."""
+    """The real token that a walk along a path [T] meets before each token, [B, T], and whether there is one."""
     T = path.shape[0]
     if not T:
         return path.expand(B, 0), path.bool().expand(B, 0)
@@ -41,11 +43,22 @@ def first_met(x: Tensor, reverse: bool, mask: Tensor | None) -> Tensor:
     return torch.where(real.any(1).reshape(B, *ones), first, 0)
 
 
+def with_entry(log_decay: Tensor, size: Sequence[int], direction: str, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A piece's decays on arrival, given out to its tokens, and what it costs to arrive at the first, [B, H, 1 or D].
+
+    A state that comes in pays that, since the token before the piece has not.
+    """
+    if log_decay.dim() <= 2:
+        log_decay = log_decay.expand(*size, *log_decay.shape)
+    per_channel = log_decay if log_decay.dim() == 4 else log_decay[..., None]
+    return log_decay, first_met(per_channel, direction == "reverse", mask)
+
+
 def charge_for_leaving(
     log_decay: Tensor | None, heads: int, direction: str, mask: Tensor | None = None, orders: Tensor | None = None
 ) -> Tensor | None:
     """Decays on arrival, as `lion.attention` wants them: leaving a token costs what the next real one has for it."""
-    if log_decay is None or log_decay.dim() <= 2:  # the same for all tokens
+    if log_decay is None or log_decay.dim() <= 2 or not log_decay.shape[1]:  # the same for all tokens
         return log_decay
     if mask is None and orders is None:
         channels = [0, 0] * (log_decay.dim() - 2)
