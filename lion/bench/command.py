@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from lion.arguments import add_number
+from lion.cli.arguments import add_number
 from lion.legacy import add_old_option
 from lion.limits import Batch, Heads, Nesting, Pixels, Rounds, Threads, Tokens, Width
 
@@ -213,7 +213,7 @@ def _run_op(args: argparse.Namespace) -> None:
     import torch
 
     from lion.bench import kinds, op
-    from lion.doctor import devices
+    from lion.devices import devices
     from lion.ops.checks import one_of
     from lion.ops.kernels import BACKENDS, FORMS
 

@@ -15,10 +15,10 @@ from lion.bench.by_length import current_setting
 from lion.bench.pictures import Panel, draw_lines, picture_beside
 from lion.bench.saving import save
 from lion.progress import progress
+from lion.tasks.mlm import MlmTask
 from lion.text import table
-from lion.train.task import means, summed
-from lion.train.text import MlmTask
-from lion.train.using import load_run
+from lion.train.evaluate import means, summed
+from lion.train.folder import load_run
 
 TIMES = (1, 2, 4, 8, 16, 32)
 TOKENS = 65_536  # of held-out text, at every length
@@ -120,7 +120,7 @@ def run(
 
 
 def _task(folder: Path) -> MlmTask:
-    task = load_run(folder).run.task
+    task = load_run(folder).task
     if not isinstance(task, MlmTask):
         raise ValueError(f"the run in {folder} has no hidden tokens to find; expected one of `lion train mlm`.")
     return task.using(folder / "model")

@@ -12,10 +12,10 @@ from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig
 from lion.models.long_range import LongConfig
 from lion.models.vision import VisionConfig
-from lion.train.sameness import changed_fields
-from lion.train.text_distill import TextDistillTask
+from lion.tasks.text_distillation import TextDistillationTask
+from lion.train.changes import changed_fields
 
-CONFIGS = [VisionConfig, EncoderConfig, CausalConfig, LongConfig, TextDistillTask]
+CONFIGS = [VisionConfig, EncoderConfig, CausalConfig, LongConfig, TextDistillationTask]
 
 
 def old():

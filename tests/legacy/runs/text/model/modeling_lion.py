@@ -1,7 +1,13 @@
 """The classes of this folder's model, for AutoModel.from_pretrained(folder, trust_remote_code=True)."""
 
 try:
-    from lion.integrations.hf import LionConfig, LionForMaskedLM, LionForSequenceClassification, LionForTokenClassification, LionModel
+    from lion.integrations.hf import (
+        LionConfig,
+        LionForMaskedLM,
+        LionForSequenceClassification,
+        LionForTokenClassification,
+        LionModel,
+    )
 except ModuleNotFoundError as problem:
     if (problem.name or "").split(".")[0] != "lion":
         raise
