@@ -12,11 +12,19 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 FIELDS: dict[str, str] = {"mixer": "variant"}  # of configs, wherever they are
-VALUES: dict[str, dict[str, str]] = {}  # by the field's new name: {"direction": {"old": "new"}}
+VALUES: dict[str, dict[str, str]] = {  # by the field's new name
+    "direction": {"backward": "reverse"},
+    "features": {"silu": "unit_silu", "elu": "elu_plus_one"},
+}
 TASKS: dict[str, str] = {  # kinds of tasks in run.json
     "text": "text_classification",
     "text_distill": "text_distillation",
     "dna_classes": "dna_classification",
+}
+RECIPES: dict[str, str] = {
+    f"ablation.{model}_backward{data}": f"ablation.{model}_reverse{data}"
+    for model in ("lion_s", "lion_s_2scan")
+    for data in ("", "_cifar10")
 }
 
 C = TypeVar("C")
@@ -43,6 +51,15 @@ def current(given: Mapping[str, Any], known: Collection[str], *, warn: bool = Fa
             if warn:
                 tell(f"{name}={x!r}", f"{name}={new!r}")
     return found
+
+
+def value(name: str, x: Any) -> Any:
+    """The value of a field or argument under its new name, with a warning if it is an old one."""
+    new = VALUES[name].get(x) if isinstance(x, str) else None
+    if new is None:
+        return x
+    tell(f"{name}={x!r}", f"{name}={new!r}")
+    return new
 
 
 def current_everywhere(plain: Any) -> Any:

@@ -96,7 +96,7 @@ def prepare(model: CausalModel, mode: str, ids: Tensor) -> Piece:
 
 
 def kept_bytes(states: States) -> int:
-    return sum(x.numel() * x.element_size() for layer in states.layers for x in layer.values())
+    return sum(x.numel() * x.element_size() for layer in states.layers for x in layer.tensors().values())
 
 
 def too_large(x: Contender, config: CausalConfig, position: int) -> str:

@@ -6,9 +6,9 @@ kept those of attention (`keys` and `values`), so that what reads any model's ca
 
 from torch import Tensor
 
-from lion.models.causal import MEMORIES, States
+from lion.models.causal import MEMORIES, Memory, States
+from lion.nn.prefill import Cache as TokensCache
 from lion.ops.checks import one_of
-from lion.ops.streaming import State
 from lion.optional import need_transformers
 
 need_transformers()
@@ -17,43 +17,50 @@ from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer  
 
 
 class Kept:
-    """A layer's state: tensors by name, batch first. Has the methods of transformers' layers that the kinds share."""
+    """What a layer keeps. Has the methods of transformers' layers that the kinds share."""
 
     is_compileable = False
     supports_early_init = False
 
-    def __init__(self, state: State):  # not the others' __init__: what they assign is read from the state here
-        self.state = state
+    def __init__(self, memory: Memory):  # not the others' __init__: what they assign is read from the memory here
+        self.memory = memory
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """The tensors by name, batch first."""
+        return self.memory.tensors()
 
     @property
     def batch_size(self) -> int:
-        return next(iter(self.state.values())).shape[0]
+        return self.memory.kept[0].shape[0]
 
     @property
     def is_initialized(self) -> bool:
         return True
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        self.state = {name: x.index_select(0, beam_idx.to(x.device)) for name, x in self.state.items()}
+        self.memory = self.memory.map(lambda x: x.index_select(0, beam_idx.to(x.device)))
 
     def batch_select_indices(self, indices: Tensor) -> None:
         self.reorder_cache(indices)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        self.state = {name: x.repeat_interleave(repeats, 0) for name, x in self.state.items()}
+        self.memory = self.memory.map(lambda x: x.repeat_interleave(repeats, 0))
 
 
 class StateLayer(Kept, LinearAttentionLayer):
-    """A state of fixed size. Linear attention has no convolution, and in place of one recurrent state three tensors:
-    the sum of keys and values [B, H, D, V], the sum of keys [B, H, D] and the log of both's scale [B, H, 1 or D]."""
+    """A state of fixed size. Linear attention has no convolution, and in place of one recurrent state the tensors of
+    `lion.State`, of which there are three or four."""
 
-    NAMES = ("state", "sum", "log_scale")
-    number_of_states = len(NAMES)
     record_past = False
 
     @property
+    def number_of_states(self) -> int:
+        return len(self.memory.kept.tensors())
+
+    @property
     def recurrent_states(self) -> dict[int, Tensor]:
-        return {i: self.state[name] for i, name in enumerate(self.NAMES)}
+        return dict(enumerate(self.memory.kept.tensors().values()))
 
     @property
     def conv_states(self) -> dict[int, None]:
@@ -100,7 +107,7 @@ class LionCache(Cache):
 
     @property
     def states(self) -> States | None:
-        return None if self.tokens is None else States([layer.state for layer in self.layers], self.tokens)
+        return None if self.tokens is None else States([layer.memory for layer in self.layers], self.tokens)
 
     def add(self, states: States, tokens: int) -> None:
         """Take the states after so many more tokens."""
@@ -109,9 +116,10 @@ class LionCache(Cache):
 
     def _take(self, states: States) -> None:
         if not self.layers:
-            self.layers = [(TokensLayer if "k" in state else StateLayer)(state) for state in states.layers]
-        for layer, state in zip(self.layers, states.layers, strict=True):
-            layer.state = state
+            kinds = [TokensLayer if isinstance(x.kept, TokensCache) else StateLayer for x in states.layers]
+            self.layers = [kind(memory) for kind, memory in zip(kinds, states.layers, strict=True)]
+        for layer, memory in zip(self.layers, states.layers, strict=True):
+            layer.memory = memory
         self.tokens = states.tokens
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

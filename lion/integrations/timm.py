@@ -170,7 +170,7 @@ def convert(
         vit: a VisionTransformer of timm's, DeiT and the like included; positions, MLPs and the rest stay as they are.
         variant, features, decay, norm: of LionAttention.
         orders: names of paths through the patches (lion.nn.orders); images may have any shape the model takes.
-        direction: "both", "forward", "backward", or "alternating" by block.
+        direction: "both", "forward", "reverse", or "alternating" by block.
     """
     if not isinstance(vit, VisionTransformer):
         raise TypeError(f"the model is a {type(vit).__name__}; expected a VisionTransformer of timm's.")

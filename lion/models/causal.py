@@ -9,6 +9,7 @@ grow ("recurrence"), or all keys, values and decays ("cache"). The outputs are t
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -23,15 +24,12 @@ from lion.limits import Depth, Deviation, Epsilon, Heads, OneOf, Ratio, Share, T
 from lion.models.blocks import make_layer
 from lion.models.positions import count
 from lion.models.vision import KEPT
-from lion.nn.extending import extend
+from lion.nn.prefill import Cache, Kept, prefill
 from lion.nn.variants import VARIANTS
-from lion.nn.weighing import mix_by_weights
 from lion.ops.checks import one_of
-from lion.ops.streaming import State
 
 POSITIONS = ("none", "learned")
 MEMORIES = ("recurrence", "cache")
-READ = ("inputs", "real")  # of a layer's state, for the weights: what it read [B, T, dim], and its mask [B, T]
 
 
 @takes_old_names
@@ -56,29 +54,46 @@ class CausalConfig:
         check(self)
 
 
+class Memory(NamedTuple):
+    """What a layer keeps of the tokens so far: a state or a cache; and if weights were asked for, what it read."""
+
+    kept: Kept
+    inputs: Tensor | None = None  # [B, T, dim]
+    mask: Tensor | None = None  # [B, T], with the inputs
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Memory":
+        """With every tensor, [B, ...], replaced."""
+        return Memory(self.kept.map(function), *(x if x is None else function(x) for x in self[1:]))
+
+    def tensors(self) -> dict[str, Tensor]:
+        read = {"inputs": self.inputs, "mask": self.mask}
+        return self.kept.tensors() | {name: x for name, x in read.items() if x is not None}
+
+
 class States(NamedTuple):
     """What a model keeps of the tokens so far."""
 
-    layers: list[State]
+    layers: list[Memory]
     tokens: Tensor  # [B], how many there were of each sequence
 
     def select(self, rows: Tensor) -> "States":
         """Of these sequences of the batch, in this order."""
-        layers = [{name: x.index_select(0, rows.to(x.device)) for name, x in layer.items()} for layer in self.layers]
+        layers = [layer.map(lambda x: x.index_select(0, rows.to(x.device))) for layer in self.layers]
         return States(layers, self.tokens.index_select(0, rows))
 
     @property
     def whole(self) -> bool:
         """Whether every token is still there, and could be taken back."""
-        return all("k" in layer for layer in self.layers)
+        return all(isinstance(layer.kept, Cache) for layer in self.layers)
 
     def without_last(self, count: int) -> "States":
         """As they were `count` tokens ago."""
         if not self.whole:
             raise ValueError("a state has all tokens in one sum, none to be taken back; expected memory='cache'.")
-        layers = [{name: x[:, : x.shape[1] - count] for name, x in layer.items()} for layer in self.layers]
-        masked = self.layers[0]["log_gain"].isneginf().all(-1).all(-1)  # [B, T]
-        return States(layers, self.tokens - (~masked[:, masked.shape[1] - count :]).sum(1))
+        masked = self.layers[0].tensors()["log_gain"].isneginf().all(-1).all(-1)  # [B, T]
+        before = masked.shape[1] - count
+        layers = [layer.map(lambda x: x[:, :before]) for layer in self.layers]
+        return States(layers, self.tokens - (~masked[:, before:]).sum(1))
 
 
 class CausalModel(nn.Module):
@@ -147,9 +162,10 @@ class CausalModel(nn.Module):
     ) -> tuple[Tensor, States]:
         """What `forward` returns, and the states after the last real token of each sequence.
 
-        All tokens at once, too; or one by one after those that `states` are of. (A softmax has no state but all keys
-        and values, whatever the memory is to be.) Weights are of all tokens so far, [B, H, T, before + T]: there are
-        some if all calls before have asked for them, since then the states keep what the layers read.
+        All tokens at once, too, behind those that `states` are of. (A softmax has no state but all keys and values,
+        whatever the memory is to be; and behind a cache the others go one by one.) Weights are of all tokens so far,
+        [B, H, T, before + T]: there are some if all calls before have asked for them, since then the states keep what
+        the layers read.
         """
         one_of("memory", memory, MEMORIES)
         x = self._enter(ids, embeddings, mask, None, position_ids, states)
@@ -229,23 +245,23 @@ class Block(nn.Module):
         x: Tensor,
         mask: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
-        state: State | None = None,
+        past: Memory | None = None,
         memory: str | None = None,
         weighing: bool = False,
-    ) -> tuple[Tensor, State | None, Tensor | None]:
-        """The output; with `memory` the state after these tokens, which follow those of `state`; and with `weighing`
-        the weights of attention, by which the output is computed then."""
+    ) -> tuple[Tensor, Memory | None, Tensor | None]:
+        """The output; with `memory` ("recurrence" or "cache") what is kept of these tokens and the past; and with
+        `weighing` the weights of attention, by which the output is computed then."""
         normed = self.norm1(x)
         after = weights = None
         if memory is not None:
-            before = None if state is None else {name: y for name, y in state.items() if name not in READ}
-            mixed, after = extend(self.attn, normed, mask, before, memory)
+            mixed, kept = prefill(self.attn, normed, mask, None if past is None else past.kept, memory)
+            after = Memory(kept)
             if weighing:
-                read = _read(normed, mask, state)
-                after |= read
-                mixed, weights = mix_by_weights(self.attn, read["inputs"], read["real"], last=x.shape[1])
+                read = _read(normed, mask, past)
+                after = Memory(kept, *read)
+                mixed, weights = self.attn.forward_by_weights(*read, last=x.shape[1])
         elif weighing:
-            mixed, weights = mix_by_weights(self.attn, normed, mask, cu_seqlens)
+            mixed, weights = self.attn.forward_by_weights(normed, mask, cu_seqlens)
         else:
             mixed = self.attn(normed, mask, cu_seqlens)
         x = x + self.drop(mixed)
@@ -262,17 +278,17 @@ class Block(nn.Module):
             nn.init.zeros_(linear.bias)
 
 
-def _read(x: Tensor, mask: Tensor | None, state: State | None) -> State:
+def _read(x: Tensor, mask: Tensor | None, past: Memory | None) -> tuple[Tensor, Tensor]:
     """All that a layer has read so far, and which of it is real."""
-    new = {"inputs": x, "real": x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask}
-    if state is None:
-        return new
-    if not state.keys() >= new.keys():
+    mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+    if past is None:
+        return x, mask
+    if past.inputs is None or past.mask is None:
         raise ValueError(
             "weights are asked for, but the state has none of the tokens before; expected to be asked for them in all "
             "calls since the first: a state has all tokens in one sum."
         )
-    return {name: torch.cat([state[name], new[name]], 1) for name in READ}
+    return torch.cat([past.inputs, x], 1), torch.cat([past.mask, mask], 1)
 
 
 class Mlp(nn.Module):

@@ -28,7 +28,6 @@ from lion.models.positions import count, warn_if_blind, waves
 from lion.models.vision import KEPT, POSITIONS, Mlp
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
-from lion.nn.weighing import mix_by_weights
 
 
 @takes_old_names
@@ -195,7 +194,7 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The output, and with `weighing` the weights of attention, by which it is computed then."""
         if weighing:
-            mixed, weights = mix_by_weights(self.attention, x, mask, cu_seqlens)
+            mixed, weights = self.attention.forward_by_weights(x, mask, cu_seqlens)
         else:
             mixed, weights = self.attention(x, mask, cu_seqlens), None
         x = self.norm1(x + self.dropout(self.attention_norm(mixed)))

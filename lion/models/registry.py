@@ -40,7 +40,7 @@ def _vision_models() -> dict[str, VisionConfig]:
 
 VIM = {"positions": "learned", "class_token": False, "pool": "mean"}  # it has its class token in the middle
 # What models have of their own. (The paper's section on vision takes elu + 1 for LION-LIT.)
-OWN: dict[str, dict[str, Any]] = {"lion_lit": {"features": "elu"}, "vim": VIM}
+OWN: dict[str, dict[str, Any]] = {"lion_lit": {"features": "elu_plus_one"}, "vim": VIM}
 MODELS: dict[str, VisionConfig] = _vision_models()
 
 

@@ -55,7 +55,7 @@ class VisionConfig:
     positions: Annotated[str, OneOf(POSITIONS)] = "none"
     pool: Annotated[str, OneOf(POOLS)] = "token"
     orders: tuple[str, ...] = ()  # paths through the patches (lion.nn.orders)
-    direction: str = "both"  # or "forward", "backward", "alternating" by layer
+    direction: str = "both"  # or "forward", "reverse", "alternating" by layer
     features: str | None = None  # in place of the variant's own, as the next three
     decay: str | None = None
     norm: str | None = None

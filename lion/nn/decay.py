@@ -6,7 +6,7 @@ wants, and makes Gates of them. All log decays are <= 0 by construction.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class Gates(NamedTuple):
-    log_decay: Tensor | None = None  # as lion.attention takes it
+    log_decay: Any = None  # as lion.attention takes it: a tensor, or a pair of them
     log_gain: Tensor | None = None  # [B, T, H]
     factor: Tensor | None = None  # [B, T, H], of the values: a gain that no log space is needed for
 
@@ -39,6 +39,22 @@ class PerOrder(Decay):
         parts = x.split([decay.columns for decay in self.orders], -1)
         logs = [decay(part).log_decay for decay, part in zip(self.orders, parts, strict=True)]
         return Gates(torch.cat(logs, heads_axis(logs[0])))
+
+
+class TwoSided(Decay):
+    """Decays of their own for each direction. Gates, which act on a key whoever reads it, are the mean of both's."""
+
+    def __init__(self, forward: Decay, reverse: Decay):
+        super().__init__()
+        self.directions = nn.ModuleList([forward, reverse])
+        self.columns = forward.columns + reverse.columns
+        self.gates = forward.gates
+
+    def forward(self, x: Tensor) -> Gates:
+        parts = x.split([decay.columns for decay in self.directions], -1)
+        forward, reverse = (decay(part) for decay, part in zip(self.directions, parts, strict=True))
+        means = ((a + b) / 2 if a is not None else None for a, b in zip(forward[1:], reverse[1:], strict=True))
+        return Gates((forward.log_decay, reverse.log_decay), *means)
 
 
 def heads_axis(log_decay: Tensor) -> int:

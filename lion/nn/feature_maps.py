@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.ops.cpu.features import MAPS, available, elu, features_op, silu
+from lion.ops.cpu.features import MAPS, available, elu_plus_one, features_op, unit_silu
 
 # Features [..., D'], and the log of a factor per token that was taken out of them, or None.
 Features = tuple[Tensor, Tensor | None]
@@ -121,8 +121,8 @@ def _elementwise(function: Callable[[Tensor], Tensor]) -> Callable[[int], Featur
 
 
 FEATURE_MAPS: dict[str, Callable[[int], FeatureMap]] = {  # by channels of a head
-    "silu": _elementwise(silu),
-    "elu": _elementwise(elu),
+    "unit_silu": _elementwise(unit_silu),
+    "elu_plus_one": _elementwise(elu_plus_one),
     "relu": _elementwise(relu),
     "sigmoid": _elementwise(torch.sigmoid),
     "identity": _elementwise(identity),

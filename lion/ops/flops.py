@@ -27,7 +27,7 @@ class Attention(NamedTuple):
     D: int
     V: int
     decay: str  # a key of kernels.DECAYS, or SOFTMAX
-    ways: int = 2  # 1 for the directions "forward" and "backward"
+    ways: int = 2  # 1 for the directions "forward" and "reverse"
     orders: int = 1
     with_den: bool = False
     self_weight: bool = False

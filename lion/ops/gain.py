@@ -68,7 +68,7 @@ def _largest_exponent(log_gain: Tensor, f: Tensor, b: Tensor, direction: str) ->
     channels = torch.broadcast_shapes(log_gain.shape, f.shape)
     start, f, b = (x.expand(channels).permute(0, 2, 3, 1).unsqueeze(-1) for x in (log_gain, f, b))  # [B, H, E, T, 1]
     p = start
-    if direction != "backward":
+    if direction != "reverse":
         p = torch.maximum(p, _best_walk(start, f))
     if direction != "forward":
         p = torch.maximum(p, _best_walk(start.flip(-2), b.flip(-2)).flip(-2))
@@ -80,13 +80,13 @@ def _best_walk(start: Tensor, cost: Tensor, depth: int = 0) -> Tensor:
     T = start.shape[-2]
     if depth == 1 if torch.compiler.is_exporting() else T <= BLOCK:
         reach = torch.ones(T, T, dtype=torch.bool, device=start.device).tril()
-        ways = segment_sums(cost, backward=False) + start.transpose(-1, -2)
+        ways = segment_sums(cost, reverse=False) + start.transpose(-1, -2)
         return torch.where(reach, ways, -torch.inf).amax(-1, keepdim=True) if T else start
 
     start, cost = into_blocks(start, BLOCK, fill=-torch.inf), into_blocks(cost, BLOCK)
     within = _best_walk(start, cost, depth=1)
-    leaves, total = (start + leaving(cost, backward=False)).amax(-2), cost.sum(-2)
+    leaves, total = (start + leaving(cost, reverse=False)).amax(-2), cost.sum(-2)
     # A walk that leaves block m crosses m+1 whole before it can leave that: the cost is the target's.
     left = _best_walk(leaves, F.pad(total, (0, 0, 0, 1))[..., 1:, :], depth + 1)
     entering = F.pad(left, (0, 0, 1, 0), value=-torch.inf)[..., :-1, :].unsqueeze(-2)
-    return out_of_blocks(torch.maximum(within, entering + arriving(cost, backward=False)), T)
+    return out_of_blocks(torch.maximum(within, entering + arriving(cost, reverse=False)), T)

@@ -32,8 +32,7 @@ class Backend(NamedTuple):
     about: str
     missing: Callable[[torch.device, torch.dtype], str | None]  # why it cannot run there, or None if it can
     checks_values: bool = False  # its kernels do, as they read
-    opaque: bool = False  # its kernels are operators of their own, which torch.func cannot look into
-    states: bool = False  # its kernels take states and return them
+    lacks: tuple[str, ...] = ()  # keys of NEEDS
 
 
 def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -44,9 +43,14 @@ def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
     return None if dtype in cpu.DTYPES else f"it has no {str(dtype).removeprefix('torch.')}"
 
 
+NEEDS = {  # what a call may need that a backend may lack, and how it is said
+    "states": "it takes and returns no states",
+    "two-sided decays": "it has the same decays for both directions",
+    "torch.func": "torch.func and forward-mode differentiation cannot look into its operators",
+}
 BACKENDS = {  # the fastest first
-    "cpu": Backend("compiled kernels for the CPU", _cpu_missing, checks_values=True, opaque=True),
-    "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None, states=True),
+    "cpu": Backend("compiled kernels for the CPU", _cpu_missing, checks_values=True, lacks=tuple(NEEDS)),
+    "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
 
 TORCH_FORMS: dict[str, Kernel] = {
@@ -97,8 +101,7 @@ class Wanted(NamedTuple):
     decay: str
     length: int
     chunk_size: int | None
-    transformed: bool  # by torch.func, or differentiated forwards
-    states: bool = False  # come in, or are to be returned
+    needs: tuple[str, ...] = ()  # keys of NEEDS
 
 
 def choose(wanted: Wanted) -> Choice:
@@ -113,11 +116,8 @@ def choose(wanted: Wanted) -> Choice:
         chunked = " and ".join(map(repr, CHUNKED))
         raise ValueError(f"chunk_size is for the forms {chunked}, and form is {form!r}: leave one of the two out.")
     for name in _auto_backends() if backend == "auto" else (backend,):
-        reason = BACKENDS[name].missing(*where)
-        if wanted.transformed and BACKENDS[name].opaque:
-            reason = "torch.func and forward-mode differentiation cannot look into its operators"
-        if wanted.states and not BACKENDS[name].states:
-            reason = "it takes and returns no states"
+        lacking = [NEEDS[need] for need in wanted.needs if need in BACKENDS[name].lacks]
+        reason = lacking[0] if lacking else BACKENDS[name].missing(*where)
         if reason and backend == "auto":
             continue
         if reason:

@@ -41,7 +41,9 @@ def sums_of(call: Call, kernel: TorchKernel, undecayed: TorchKernel | None = Non
     walk = _Walk(call.direction, call.cu_seqlens, call.chunk_size, call.forward_state, call.reverse_state)
     sums = _over_orders(problem, walk, kernels, call.orders, with_den=call.norm in ("sum", "max"))
     if call.norm == "unmasked":
-        undecayed_problem = problem._replace(v=problem.v[..., :0], log_decay=None, self_weight=None)
+        undecayed_problem = problem._replace(
+            v=problem.v[..., :0], log_decay=None, log_decay_reverse=None, self_weight=None
+        )
         divisors = _over_orders(undecayed_problem, walk, kernels, call.orders, with_den=True)
         sums = Sums(sums.num, divisors.den, sums.log_scale, divisors.log_scale)
     return sums
@@ -69,6 +71,7 @@ class _Problem(NamedTuple):
     k: Tensor
     v: Tensor
     log_decay: Tensor | None
+    log_decay_reverse: Tensor | None  # None: as the forward walk's
     log_gain: Tensor | None
     beta: Tensor | None
     self_weight: Tensor | float | None
@@ -78,28 +81,39 @@ class _Problem(NamedTuple):
     def of(call: Call) -> "_Problem":
         q, weight = call.q, call.self_weight
         weight = weight if isinstance(weight, int | float) else _per_token(weight, q)
-        log_decay, log_gain, beta = (_per_token(x, q) for x in (call.log_decay, call.log_gain, call.beta))
-        return _Problem(q, call.k, call.v, log_decay, log_gain, beta, weight, call.mask)
+        given = call.log_decay, call.log_decay_reverse, call.log_gain, call.beta
+        forward, reverse, log_gain, beta = (_per_token(x, q) for x in given)
+        return _Problem(q, call.k, call.v, forward, reverse, log_gain, beta, weight, call.mask)
+
+    def costs(self) -> tuple[Tensor, Tensor]:
+        """f and b, of leaving a token in either direction."""
+        q, f = self.q, self.log_decay
+        f = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if f is None else f
+        if self.log_decay_reverse is None:
+            return f, f
+        f, b = torch.broadcast_tensors(f, self.log_decay_reverse)
+        return f, b
 
     def without_masked_tokens(self) -> "_Problem":
         """Zero what masked tokens hold (it may be anything, NaN too), and let them be left for free."""
         if self.mask is None:
             return self
-        fills = {"q": 0, "k": 0, "v": 0, "log_decay": 0, "log_gain": -torch.inf, "beta": 0, "self_weight": 0}
-        given = {name: fill for name, fill in fills.items() if isinstance(getattr(self, name), Tensor)}
+        given = [name for name, x in self._asdict().items() if isinstance(x, Tensor) and name != "mask"]
         real = self.mask[:, :, None, None]
-        return self._replace(**{name: torch.where(real, getattr(self, name), fill) for name, fill in given.items()})
+        fills = {name: -torch.inf if name == "log_gain" else 0.0 for name in given}
+        return self._replace(**{name: torch.where(real, getattr(self, name), fill) for name, fill in fills.items()})
 
     def spoiled_tokens(self) -> Tensor:
         """[B, T, H, 1]: those with a key or a value that is infinite or NaN, or with a decay or gate that is NaN."""
         found = [(x * 0).sum(-1, keepdim=True) != 0 for x in (self.k, self.v)]
-        given = [x for x in (self.log_decay, self.log_gain, self.beta) if x is not None]
-        found += [x.isnan().any(-1, keepdim=True) for x in given]
+        given = self.log_decay, self.log_decay_reverse, self.log_gain, self.beta
+        found += [x.isnan().any(-1, keepdim=True) for x in given if x is not None]
         return functools.reduce(torch.logical_or, found)
 
     def without(self, tokens: Tensor) -> "_Problem":
         """Zero what these hold; their queries and weights of themselves are nobody else's concern."""
-        given = {"k": self.k, "v": self.v, "log_decay": self.log_decay, "log_gain": self.log_gain, "beta": self.beta}
+        names = ("k", "v", "log_decay", "log_decay_reverse", "log_gain", "beta")
+        given = {name: getattr(self, name) for name in names}
         return self._replace(**{name: torch.where(tokens, 0, x) for name, x in given.items() if x is not None})
 
     def in_order(self, order: Tensor) -> "_Problem":
@@ -145,9 +159,11 @@ def _over_orders(problem: _Problem, walk: _Walk, kernels: _Kernels, orders: Tens
     T = problem.q.shape[1]
     total: Sums | None = None
     H = problem.q.shape[2]
-    costs = (None,) if problem.log_decay is None else problem.log_decay.split(H, 2)  # of each order, or of all
+    decays = problem.log_decay, problem.log_decay_reverse
+    costs = [(None,) if x is None else x.split(H, 2) for x in decays]  # of each order, or of all
     for n, order in enumerate(torch.atleast_2d(orders).long()):
-        problem = problem._replace(log_decay=costs[n % len(costs)])
+        forward, reverse = (x[n % len(x)] for x in costs)
+        problem = problem._replace(log_decay=forward, log_decay_reverse=reverse)
         back = torch.zeros_like(order).scatter(0, order, torch.arange(T, device=order.device))
         there = _run(problem.in_order(order), walk, kernels, with_den)
         here = Sums._make([*(x if x is None else x.index_select(1, back) for x in there[:4]), None])
@@ -180,10 +196,9 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
         spoiled = problem.spoiled_tokens()
         if not can_read(spoiled) or spoiled.is_cuda or spoiled.any():  # a GPU would have to be waited for
             problem, reached = problem.without(spoiled), _reached(spoiled, walk)
-    q, k, v, log_decay, log_gain, beta, self_weight, _ = problem
+    q, k, v, _, _, log_gain, beta, self_weight, _ = problem
     decays = _decays(problem, walk)
-    cost = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if log_decay is None else log_decay
-    f, b = _cut_between_sequences(cost, walk.cu_seqlens, q.shape[1])
+    f, b = _cut_between_sequences(*problem.costs(), walk.cu_seqlens, q.shape[1])
     log_scale = top = None
     arriving = walk.arriving(f, b, q.shape[1])
     if log_gain is not None:
@@ -223,16 +238,17 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
 
 def states_behind(call: Call, of_delta: dict[bool, Tensor] | None = None) -> States:
     """What the walks carry out of a piece, with what came in; `of_delta` are the delta rule's, if they are known."""
-    q, k, v, log_decay, log_gain, beta, *_ = _Problem.of(call).without_masked_tokens()
-    cost = q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(q)) if log_decay is None else log_decay
+    problem = _Problem.of(call).without_masked_tokens()
+    _, k, v, _, _, log_gain, beta, *_ = problem
 
     def behind(state: State | None, reverse: bool) -> State:
+        cost = problem.costs()[reverse]
         if beta is None:
             return state_behind(k, v, cost, log_gain, state, reverse=reverse)
         known = None if of_delta is None else of_delta[reverse]
         return _delta_behind(k, v, beta, cost, state, reverse=reverse, known=known)
 
-    forward = behind(call.forward_state, False) if call.direction != "backward" else None
+    forward = behind(call.forward_state, False) if call.direction != "reverse" else None
     reverse = behind(call.reverse_state, True) if call.direction != "forward" else None
     return States(forward, reverse)
 
@@ -267,19 +283,19 @@ def _reached(tokens: Tensor, walk: _Walk) -> Tensor:
         border = walk.cu_seqlens.long()
         sequence = torch.searchsorted(border, place, right=True).clamp(1, border.shape[0] - 1)
         start, end = border[sequence - 1], border[sequence]
-    first = place if walk.direction == "backward" else start
+    first = place if walk.direction == "reverse" else start
     last = place + 1 if walk.direction == "forward" else end
     count = F.pad(tokens.long().cumsum(1), (0, 0, 0, 0, 1, 0))
     return count[:, last] > count[:, first]
 
 
-def _cut_between_sequences(cost: Tensor, cu_seqlens: Tensor | None, T: int) -> tuple[Tensor, Tensor]:
-    """f and b: leaving costs the same both ways, but nothing leaves a packed sequence."""
+def _cut_between_sequences(f: Tensor, b: Tensor, cu_seqlens: Tensor | None, T: int) -> tuple[Tensor, Tensor]:
+    """f and b so that nothing leaves a packed sequence."""
     if cu_seqlens is None:
-        return cost, cost
-    border = torch.zeros(T + 1, dtype=torch.bool, device=cost.device)
+        return f, b
+    border = torch.zeros(T + 1, dtype=torch.bool, device=f.device)
     border = border.index_fill(0, cu_seqlens.long(), True)[None, :, None, None]
-    return torch.where(border[:, 1:], -torch.inf, cost), torch.where(border[:, :-1], -torch.inf, cost)
+    return torch.where(border[:, 1:], -torch.inf, f), torch.where(border[:, :-1], -torch.inf, b)
 
 
 def normalised(call: Call, sums: Sums) -> Tensor:

@@ -11,7 +11,7 @@ class Options(NamedTuple):
     also the dtype of num [B, T, H, V] and den [B, T, H, 1].
     """
 
-    direction: str  # "both", "forward", "backward"
+    direction: str  # "both", "forward", "reverse"
     include_self: bool  # whether a token sees itself
     with_den: bool  # whether den is wanted; else it is None
     chunk_size: int | None  # None: the kernel's own

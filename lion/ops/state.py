@@ -8,6 +8,7 @@ and the reverse walk carries, before token t, the mirror image. A piece that get
 it and the reverse state of all tokens after it has exactly the outputs that the whole sequence has there.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -16,13 +17,29 @@ from torch import Tensor
 
 
 class State(NamedTuple):
-    """Plain tensors, so that any format can save them (`_asdict()`, `State(**tensors)`)."""
+    """Plain tensors, so that any format can save them (`tensors()`, `State(**tensors)`)."""
 
     sums: Tensor  # [B, H, D, V]: U, times exp(-log_scale)
     keys: Tensor  # [B, H, D]: u, times exp(-log_scale)
     log_decay: Tensor  # [B, H, 1 or D]: the cost of crossing all tokens that the state is of
     log_scale: Tensor | None = None  # [B, H, 1 or D], with gates; -inf where there is nothing. None: 0
     transition: Tensor | None = None  # [B, H, D, D], of the delta rule; [B, H, 0, 0] where it is not known
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: x for name, x in self._asdict().items() if x is not None}
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "State":
+        """The state with every tensor, [B, ...], replaced: to choose sequences of a batch, or to move it."""
+        return State(**{name: function(x) for name, x in self.tensors().items()})
+
+    def where(self, chosen: Tensor, other: "State") -> "State":
+        """This state for the sequences of the batch that are chosen, [B], and the other for the rest."""
+        others = other.tensors()
+        return State(**{name: where(chosen, x, others[name]) for name, x in self.tensors().items()})
+
+    def times(self, factor: Tensor) -> "State":
+        """The state times [B, H, 1 or D], whatever it cost."""
+        return self._replace(sums=self.sums * factor[..., None], keys=self.keys * factor)
 
     def decayed(self, cost: Tensor) -> "State":
         """The state after a way that costs [B, H, 1 or D]."""
@@ -73,6 +90,11 @@ class States(NamedTuple):
 
     forward: State | None  # behind the last token: for the piece after this one
     reverse: State | None  # before the first token: for the piece before this one
+
+
+def where(chosen: Tensor, x: Tensor, other: Tensor) -> Tensor:
+    """By sequence: chosen [B]; x, other [B, ...]"""
+    return torch.where(chosen.reshape(-1, *[1] * (x.dim() - 1)), x, other)
 
 
 def finite(exponent: Tensor) -> Tensor:

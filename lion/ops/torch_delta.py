@@ -37,11 +37,11 @@ Done = tuple[Tensor, dict[bool, Tensor]]  # the outputs, and by direction the st
 def _each_way(walk: Walk, q, k, v, f, b, options: Options, beta: Tensor, entering: Entering) -> Done:
     tokens = [*head_first(q, k, v, f, b)[:3], beta.transpose(1, 2).to(f.dtype)]
     ways, behind = [], {}
-    for backward, cost in walks(options.direction, f, b):
+    for reverse, cost in walks(options.direction, f, b):
         given = [*tokens, cost.expand(*q.shape[:3], 1).transpose(1, 2)]
-        state = _entering(entering[backward], k, v, f.dtype)
-        out, behind[backward] = walk(state, *(x.flip(2) if backward else x for x in given))
-        ways.append(out.flip(2) if backward else out)
+        state = _entering(entering[reverse], k, v, f.dtype)
+        out, behind[reverse] = walk(state, *(x.flip(2) if reverse else x for x in given))
+        ways.append(out.flip(2) if reverse else out)
     return _sum([x.transpose(1, 2) for x in ways], q, k, v, beta, options), behind
 
 
@@ -85,10 +85,10 @@ def _system(k: Tensor, beta: Tensor, cost: Tensor | None) -> Tensor:
 
 
 def _full(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
-    arrives = arriving(cost, backward=False).exp()
+    arrives = arriving(cost, reverse=False).exp()
     written = _system(k, beta, cost) @ (v - (k * arrives) @ state)
     out = _scores(q, k, cost, True) @ written + (q * arrives) @ state
-    keys = k * leaving(cost, backward=False).exp()
+    keys = k * leaving(cost, reverse=False).exp()
     return out, state * cost.sum(-2, keepdim=True).exp() + keys.transpose(-1, -2) @ written
 
 
@@ -113,13 +113,13 @@ def scan(
     size = options.chunk_size or CHUNK
     size = size if graph else min(size, max(T, 1))
     ways = walks(options.direction, f, b)
-    backward = [way for way, _ in ways]
+    reverse = [way for way, _ in ways]
     tokens = [[x.to(f.dtype)] * len(ways) for x in (q, k, v, beta)]
     if decays:
         tokens.append([x.expand(B, T, H, 1) for _, x in ways])
-    state = torch.cat([_entering(entering[way], k, v, f.dtype) for way in backward]).flatten(0, 1)
+    state = torch.cat([_entering(entering[way], k, v, f.dtype) for way in reverse]).flatten(0, 1)
     if graph:
-        out, state = _slab(state, *(_all_in_chunks(x, backward, size) for x in tokens))
+        out, state = _slab(state, *(_all_in_chunks(x, reverse, size) for x in tokens))
         whole = out_of_blocks(out.transpose(0, 1), T)
     else:
         # A slab at a time, so that what is made on the way stays in the cache.
@@ -128,13 +128,13 @@ def scan(
         parts = []
         for start in range(0, max(T, 1), slab):
             met = slice(start, min(start + slab, T))  # in the order of each walk
-            out, state = _slab(state, *(_in_chunks(x, backward, met, size) for x in tokens))
+            out, state = _slab(state, *(_in_chunks(x, reverse, met, size) for x in tokens))
             parts.append(out_of_blocks(out.transpose(0, 1), met.stop - met.start))
         whole = torch.cat(parts, 1)
     whole = whole.unflatten(0, (len(ways), B, H)).transpose(2, 3)  # [ways, B, T, H, V]
-    out = [x.flip(1) if way else x for x, way in zip(whole.unbind(0), backward, strict=True)]
+    out = [x.flip(1) if way else x for x, way in zip(whole.unbind(0), reverse, strict=True)]
     behind = state.unflatten(0, (len(ways), B, H)).unbind(0)
-    return _sum(out, q, k, v, beta, options), dict(zip(backward, behind, strict=True))
+    return _sum(out, q, k, v, beta, options), dict(zip(reverse, behind, strict=True))
 
 
 undecayed_scan = functools.partial(scan, decays=False)
@@ -147,8 +147,8 @@ def state_behind(k: Tensor, v: Tensor, beta: Tensor, cost: Tensor, state: Tensor
     tokens = [x.to(cost.dtype).expand(B, T, H, -1).transpose(1, 2) for x in (k, v, beta, cost)]
     k_, v_, beta_, cost_ = (into_blocks(x.flip(2) if reverse else x, size) for x in tokens)  # [B, H, n, C, .]
     system, keep = _system(k_, beta_, cost_), cost_.sum(-2, keepdim=True).exp()
-    of_values, of_state = system @ v_, system @ (k_ * arriving(cost_, backward=False).exp())
-    keys = (k_ * leaving(cost_, backward=False).exp()).transpose(-1, -2)
+    of_values, of_state = system @ v_, system @ (k_ * arriving(cost_, reverse=False).exp())
+    keys = (k_ * leaving(cost_, reverse=False).exp()).transpose(-1, -2)
     now = _entering(state, k, v, cost.dtype)
     for c in range(k_.shape[2]):
         written = of_values[:, :, c] - of_state[:, :, c] @ now
@@ -160,31 +160,31 @@ def _slab(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Te
     """[chunks, heads, C, .] each -> the output, and the state after it."""
     queries, keys, entering, keep = q, k, k, None
     if cost is not None:
-        arrives, keep = arriving(cost, backward=False).exp(), cost.sum((-1, -2)).exp()
-        queries, keys, entering = q * arrives, k * leaving(cost, backward=False).exp(), k * arrives
+        arrives, keep = arriving(cost, reverse=False).exp(), cost.sum((-1, -2)).exp()
+        queries, keys, entering = q * arrives, k * leaving(cost, reverse=False).exp(), k * arrives
     system = _system(k, beta, cost)
     carry = carried_in_graph if torch.compiler.is_exporting() else carried if plain() else carry_op
     # What a chunk writes depends on the state that enters it: u = of_values - of_state S.
     return carry(state, system @ v, system @ entering, queries, keys, _scores(q, k, cost, True), keep)
 
 
-def _in_chunks(ways: list[Tensor], backward: list[bool], met: slice, size: int) -> Tensor:
+def _in_chunks(ways: list[Tensor], reverse: list[bool], met: slice, size: int) -> Tensor:
     """[B, T, H, E] of each way -> [chunks, ways x B x H, size, E] of the tokens it meets: both walk at once."""
     B, T, H, E = ways[0].shape
     length = met.stop - met.start
     n = -(-length // size)
     chunks = ways[0].new_empty(n, len(ways), B, H, size, E)
     for i, x in enumerate(ways):
-        x = x[:, T - met.stop : T - met.start].flip(1) if backward[i] else x[:, met]
+        x = x[:, T - met.stop : T - met.start].flip(1) if reverse[i] else x[:, met]
         if n * size > length:
             x = F.pad(x, (0, 0, 0, 0, 0, n * size - length))
         chunks[:, i] = x.unflatten(1, (n, size)).permute(1, 0, 3, 2, 4)
     return chunks.flatten(1, 3)
 
 
-def _all_in_chunks(ways: list[Tensor], backward: list[bool], size: int) -> Tensor:
+def _all_in_chunks(ways: list[Tensor], reverse: list[bool], size: int) -> Tensor:
     """The same of all tokens, for a graph that serves every length."""
-    met = [x.flip(1) if way else x for x, way in zip(ways, backward, strict=True)]
+    met = [x.flip(1) if way else x for x, way in zip(ways, reverse, strict=True)]
     chunks = into_blocks(torch.cat(met).transpose(1, 2), size).permute(2, 0, 1, 3, 4)
     return chunks.clone(memory_format=torch.contiguous_format).flatten(1, 2)  # which no length makes a difference to
 

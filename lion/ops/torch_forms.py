@@ -103,11 +103,11 @@ def chunk(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Option
 def _row_block(q, k, v, f, b, rows, options):
     scores = _scores(q[:, :, rows], k[:, :, rows], f[:, :, rows], b[:, :, rows], options)
     num, den = scores @ v[:, :, rows], scores.sum(-1, keepdim=True)
-    for backward, cost in walks(options.direction, f, b):
-        outside = slice(rows.stop, None) if backward else slice(0, rows.start)
+    for reverse, cost in walks(options.direction, f, b):
+        outside = slice(rows.stop, None) if reverse else slice(0, rows.start)
         # Measured from the block's border both factors of the decay are <= 1.
-        queries = q[:, :, rows] * arriving(cost[:, :, rows], backward=backward).exp()
-        keys = k[:, :, outside] * leaving(cost[:, :, outside], backward=backward).exp()
+        queries = q[:, :, rows] * arriving(cost[:, :, rows], reverse=reverse).exp()
+        keys = k[:, :, outside] * leaving(cost[:, :, outside], reverse=reverse).exp()
         scores = queries @ keys.transpose(-1, -2)
         num = num + scores @ v[:, :, outside]
         den = den + scores.sum(-1, keepdim=True)
@@ -120,13 +120,13 @@ def rnn(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options)
     if options.with_den:
         v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
     out = (q * k).sum(-1, keepdim=True) * v if options.include_self else torch.zeros_like(v)
-    for backward, cost in walks(options.direction, f, b):
-        out = out + _recurrence(q, k, v, cost.exp(), backward)
+    for reverse, cost in walks(options.direction, f, b):
+        out = out + _recurrence(q, k, v, cost.exp(), reverse)
     width = v.shape[-1] - options.with_den
     return _tokens_first(out[..., :width], out[..., width:], options.with_den)
 
 
-def _recurrence(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, backward: bool) -> Tensor:
+def _recurrence(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, reverse: bool) -> Tensor:
     B, H, _, D = q.shape
     state = v.new_zeros(B, H, D, v.shape[-1])
     # Unbound, not indexed: the gradient of T slices would be T tensors as long as the sequence.
@@ -140,7 +140,7 @@ def _recurrence(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, backward: bool) 
         )
     )
     met = []
-    for q_t, k_t, v_t, decay_t in reversed(tokens) if backward else tokens:
+    for q_t, k_t, v_t, decay_t in reversed(tokens) if reverse else tokens:
         met.append((q_t @ state).squeeze(-2))
         state = decay_t * (state + k_t * v_t)
-    return torch.stack(met[::-1] if backward else met, 2) if met else torch.zeros_like(v)
+    return torch.stack(met[::-1] if reverse else met, 2) if met else torch.zeros_like(v)

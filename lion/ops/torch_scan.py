@@ -145,16 +145,16 @@ def _in_one_slab(q, k, v, f, b, *options):
 def _slab_outputs(slabs: "list[Slab]", q, k, v, f, b, options: Options) -> Iterator[tuple["Slab", Tensor]]:
     values = _values(v, options)
     crossings = _crossings(slabs, options.direction, f, b)
-    entering = [_border_states(slabs, (k,), values, cost, backward) for backward, cost in crossings]
+    entering = [_border_states(slabs, (k,), values, cost, reverse) for reverse, cost in crossings]
     for index, slab in enumerate(slabs):
         cq, ck, cv = (slab.cut(f.dtype, *x) for x in ((q,), (k,), values))
         cf, cb = slab.cut_cost(f), slab.cut_cost(b)
         out = decayed_scores(cq, ck, cf, cb, options.direction, options.include_self) @ cv
-        for (backward, _), initial in zip(crossings, entering, strict=True):
-            cost = cb if backward else cf
-            added = (ck * leaving(cost, backward=backward).exp()).transpose(-1, -2) @ cv
-            states = _states(added, cost.sum(-2), initial[index], backward=backward)
-            out += (cq * arriving(cost, backward=backward).exp()) @ states
+        for (reverse, _), initial in zip(crossings, entering, strict=True):
+            cost = cb if reverse else cf
+            added = (ck * leaving(cost, reverse=reverse).exp()).transpose(-1, -2) @ cv
+            states = _states(added, cost.sum(-2), initial[index], reverse=reverse)
+            out += (cq * arriving(cost, reverse=reverse).exp()) @ states
         yield slab, out
 
 
@@ -165,8 +165,8 @@ def _backward(q, k, v, f, b, dnum, dden, options):
     dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
     df, db = (x.new_empty(q.shape[:-1] + x.shape[-1:]) for x in (f, b))  # summed over broadcast dims below
     crossings = _crossings(slabs, options.direction, f, b)
-    entering = [_border_states(slabs, (k,), values, cost, backward) for backward, cost in crossings]
-    dentering = [_border_states(slabs, (q,), dvalues, cost, backward, adjoint=True) for backward, cost in crossings]
+    entering = [_border_states(slabs, (k,), values, cost, reverse) for reverse, cost in crossings]
+    dentering = [_border_states(slabs, (q,), dvalues, cost, reverse, adjoint=True) for reverse, cost in crossings]
 
     for index, slab in enumerate(slabs):
         cq, ck, cv, dout = (slab.cut(f.dtype, *x) for x in ((q,), (k,), values, dvalues))
@@ -175,23 +175,23 @@ def _backward(q, k, v, f, b, dnum, dden, options):
         flags = options.direction, options.include_self
         cdq, cdk, cdf, cdb, scores = decayed_scores_grad(cq, ck, cf, cb, dscores, *flags)
         cdv = scores.transpose(-1, -2) @ dout
-        for (backward, _), initial, dinitial in zip(crossings, entering, dentering, strict=True):
-            cost, dcost = (cb, cdb) if backward else (cf, cdf)
+        for (reverse, _), initial, dinitial in zip(crossings, entering, dentering, strict=True):
+            cost, dcost = (cb, cdb) if reverse else (cf, cdf)
             total = cost.sum(-2)
-            to_query = arriving(cost, backward=backward).exp()
-            to_key = leaving(cost, backward=backward).exp()
+            to_query = arriving(cost, reverse=reverse).exp()
+            to_key = leaving(cost, reverse=reverse).exp()
             queries, keys = cq * to_query, ck * to_key
-            states = _states(keys.transpose(-1, -2) @ cv, total, initial[index], backward=backward)
+            states = _states(keys.transpose(-1, -2) @ cv, total, initial[index], reverse=reverse)
             # The transpose of carrying one way is carrying the other way.
-            dadded = _states(queries.transpose(-1, -2) @ dout, total, dinitial[index], backward=not backward)
+            dadded = _states(queries.transpose(-1, -2) @ dout, total, dinitial[index], reverse=not reverse)
             dqueries = dout @ states.transpose(-1, -2)
             dkeys = cv @ dadded.transpose(-1, -2)
             cdq += dqueries * to_query
             cdk += dkeys * to_key
             cdv += keys @ dadded
             # A decay inside the chunk is paid by walks that end in it, that start in it, and that cross it.
-            dcost += arriving_grad(_per_cost(dqueries * queries, cost), backward=backward)
-            dcost += leaving_grad(_per_cost(dkeys * keys, cost), backward=backward)
+            dcost += arriving_grad(_per_cost(dqueries * queries, cost), reverse=reverse)
+            dcost += leaving_grad(_per_cost(dkeys * keys, cost), reverse=reverse)
             dcost += _per_cost((states * dadded).sum(-1), total).mul(total.exp()).unsqueeze(-2)
         for chunked, whole in ((cdq, dq), (cdk, dk), (cdv, dv), (cdf, df), (cdb, db)):
             slab.paste(chunked, whole)
@@ -219,7 +219,7 @@ def _border_states(
     rows: Sequence[Tensor],
     columns: Sequence[Tensor],
     cost: Tensor,
-    backward: bool,
+    reverse: bool,
     *,
     adjoint: bool = False,
 ) -> list[Tensor]:
@@ -228,17 +228,17 @@ def _border_states(
     B, _, H, _ = rows[0].shape
     channels, width = (sum(x.shape[-1] for x in part) for part in (rows, columns))
     states = [cost.new_zeros(B, H, channels, width)]
-    leftwards = backward != adjoint
+    leftwards = reverse != adjoint
     decayed = arriving if adjoint else leaving
     for slab in reversed(slabs[1:]) if leftwards else slabs[:-1]:
         row, column = (slab.cut(cost.dtype, *x).flatten(2, 3) for x in (rows, columns))
         price = slab.cut_cost(cost).expand(-1, -1, row.shape[2] // slab.chunk, -1, -1).flatten(2, 3)
-        added = (row * decayed(price, backward=backward).exp()).transpose(-1, -2) @ column
+        added = (row * decayed(price, reverse=reverse).exp()).transpose(-1, -2) @ column
         states.append(added.addcmul_(states[-1], price.sum(-2).exp().unsqueeze(-1)))
     return states[::-1] if leftwards else states
 
 
-def _states(added: Tensor, total: Tensor, initial: Tensor, *, backward: bool) -> Tensor:
+def _states(added: Tensor, total: Tensor, initial: Tensor, *, reverse: bool) -> Tensor:
     """The state that enters each chunk, [B, H, n, D, V].
 
     added [B, H, n, D, V] is what each chunk adds, total [B, H, n or 1, E] the log decay across it, and
@@ -247,30 +247,30 @@ def _states(added: Tensor, total: Tensor, initial: Tensor, *, backward: bool) ->
     n, D, V = added.shape[-3:]
     total = total.expand(-1, -1, n, -1)
     if total.shape[-1] == 1:
-        return _carry(added.flatten(-2), total, initial.flatten(-2), backward=backward)[0].unflatten(-1, (D, V))
+        return _carry(added.flatten(-2), total, initial.flatten(-2), reverse=reverse)[0].unflatten(-1, (D, V))
     # Every channel of a diagonal decay is a scalar decay of its own.
     by_channel = total.transpose(-1, -2).unsqueeze(-1)
-    return _carry(added.transpose(-2, -3), by_channel, initial, backward=backward)[0].transpose(-2, -3)
+    return _carry(added.transpose(-2, -3), by_channel, initial, reverse=reverse)[0].transpose(-2, -3)
 
 
-def _carry(added: Tensor, total: Tensor, initial: Tensor, *, backward: bool, depth: int = 0) -> tuple[Tensor, Tensor]:
+def _carry(added: Tensor, total: Tensor, initial: Tensor, *, reverse: bool, depth: int = 0) -> tuple[Tensor, Tensor]:
     """What enters each of n places, [..., n, W], and what leaves the last, [..., W]."""
     n = added.shape[-2]
     # A graph exported for all lengths cannot ask for this one: it groups once, (T / 2048)^2 D V remains.
     if depth == 1 if torch.compiler.is_exporting() else n <= GROUP:
         initial = initial.unsqueeze(-2)
-        if backward:
+        if reverse:
             cost = F.pad(total, (0, 0, 1, 0))
-            out = decay_mask(cost, cost, "backward", include_self=True) @ torch.cat([added, initial], -2)
+            out = decay_mask(cost, cost, "reverse", include_self=True) @ torch.cat([added, initial], -2)
             return out[..., 1:, :], out[..., 0, :]
         cost = F.pad(total, (0, 0, 0, 1))
         out = decay_mask(cost, cost, "forward", include_self=True) @ torch.cat([initial, added], -2)
         return out[..., :-1, :], out[..., -1, :]
 
     added, total = into_blocks(added, GROUP), into_blocks(total, GROUP)
-    within, leaves = _carry(added, total, torch.zeros_like(added[..., 0, :]), backward=backward, depth=1)
-    between, last = _carry(leaves, total.sum(-2), initial, backward=backward, depth=depth + 1)
-    states = within + arriving(total, backward=backward).exp() * between.unsqueeze(-2)
+    within, leaves = _carry(added, total, torch.zeros_like(added[..., 0, :]), reverse=reverse, depth=1)
+    between, last = _carry(leaves, total.sum(-2), initial, reverse=reverse, depth=depth + 1)
+    states = within + arriving(total, reverse=reverse).exp() * between.unsqueeze(-2)
     return out_of_blocks(states, n), last
 
 

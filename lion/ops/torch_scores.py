@@ -16,8 +16,8 @@ from lion.ops.plain import plain
 
 
 def walks(direction: str, f: Tensor, b: Tensor) -> list[tuple[bool, Tensor]]:
-    """The walks along the sequence that a direction has: (backward, the costs it pays)."""
-    return {"both": [(False, f), (True, b)], "forward": [(False, f)], "backward": [(True, b)]}[direction]
+    """The walks along the sequence that a direction has: (reverse, the costs it pays)."""
+    return {"both": [(False, f), (True, b)], "forward": [(False, f)], "reverse": [(True, b)]}[direction]
 
 
 def running_sum(x: Tensor, *, reverse: bool = False, exclusive: bool = False) -> Tensor:
@@ -27,37 +27,37 @@ def running_sum(x: Tensor, *, reverse: bool = False, exclusive: bool = False) ->
     return x.flip(-2).cumsum(-2).flip(-2) if reverse else x.cumsum(-2)
 
 
-def arriving(cost: Tensor, *, backward: bool) -> Tensor:
+def arriving(cost: Tensor, *, reverse: bool) -> Tensor:
     """Log decay from the first token of the block that a walk meets to token i."""
-    return running_sum(cost, reverse=backward, exclusive=True)
+    return running_sum(cost, reverse=reverse, exclusive=True)
 
 
-def leaving(cost: Tensor, *, backward: bool) -> Tensor:
+def leaving(cost: Tensor, *, reverse: bool) -> Tensor:
     """Log decay from token j until the walk has left the block."""
-    return running_sum(cost, reverse=not backward)
+    return running_sum(cost, reverse=not reverse)
 
 
-def arriving_grad(grad: Tensor, *, backward: bool) -> Tensor:
-    return running_sum(grad, reverse=not backward, exclusive=True)
+def arriving_grad(grad: Tensor, *, reverse: bool) -> Tensor:
+    return running_sum(grad, reverse=not reverse, exclusive=True)
 
 
-def leaving_grad(grad: Tensor, *, backward: bool) -> Tensor:
-    return running_sum(grad, reverse=backward)
+def leaving_grad(grad: Tensor, *, reverse: bool) -> Tensor:
+    return running_sum(grad, reverse=reverse)
 
 
 def unreached(size: int, direction: str, include_self: bool, device: torch.device) -> Tensor:
     """[size, size]: the pairs that a direction does not reach, and the diagonal without `include_self`."""
     pairs = torch.ones(size, size, dtype=torch.bool, device=device)
     own = torch.eye(size, dtype=torch.bool, device=device)
-    inside = {"both": ~own, "forward": pairs.tril(-1), "backward": pairs.triu(1)}[direction]
+    inside = {"both": ~own, "forward": pairs.tril(-1), "reverse": pairs.triu(1)}[direction]
     return ~(inside | own if include_self else inside)
 
 
-def segment_sums(cost: Tensor, *, backward: bool) -> Tensor:
+def segment_sums(cost: Tensor, *, reverse: bool) -> Tensor:
     """[..., C, 1] -> [..., C, C]: the log decay from j to i along one direction, 0 off its triangle."""
     size = cost.shape[-2]
     triangle = torch.ones(size, size, dtype=torch.bool, device=cost.device)
-    if backward:  # i < j: leave tokens i+1 .. j
+    if reverse:  # i < j: leave tokens i+1 .. j
         steps = torch.where(triangle.triu(1), cost.transpose(-1, -2), 0)
         return steps.cumsum(-1)
     steps = torch.where(triangle.tril(-1), F.pad(cost, (0, 0, 1, 0))[..., :-1, :], 0)
@@ -66,7 +66,7 @@ def segment_sums(cost: Tensor, *, backward: bool) -> Tensor:
 
 def decay_mask(f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
     """The mask m_ij of scalar decay, [..., C, C]."""
-    log_masks = [segment_sums(cost, backward=backward) for backward, cost in walks(direction, f, b)]
+    log_masks = [segment_sums(cost, reverse=reverse) for reverse, cost in walks(direction, f, b)]
     log_mask = log_masks[0] if len(log_masks) == 1 else log_masks[0] + log_masks[1]
     if direction != "both" or not include_self:
         # Before the exponential, which autograd keeps.
@@ -131,9 +131,9 @@ def _diagonal_scores(q, k, f, b, direction, include_self):
     q, k, f, b = (_halves(x) for x in (q, k, f, b))
     inner = _diagonal_scores(q, k, f, b, direction, include_self)
     corners = {}
-    for backward, cost in walks(direction, f, b):
-        queries, keys, _, _ = _from_midpoint(q, k, cost, backward)
-        corners[backward] = queries @ keys.transpose(-1, -2)
+    for reverse, cost in walks(direction, f, b):
+        queries, keys, _, _ = _from_midpoint(q, k, cost, reverse)
+        corners[reverse] = queries @ keys.transpose(-1, -2)
     return _assemble(inner, corners, size)
 
 
@@ -149,18 +149,18 @@ def _diagonal_scores_grad(q, k, f, b, grad, direction, include_self):
     inner_grad = torch.stack([grad[..., 0, :, 0, :], grad[..., 1, :, 1, :]])
     dq, dk, df, db, inner = _diagonal_scores_grad(q, k, f, b, inner_grad, direction, include_self)
     corners = {}
-    for backward, cost in walks(direction, f, b):
-        here, there = _roles(backward)
-        queries, keys, to_query, to_key = _from_midpoint(q, k, cost, backward)
-        corners[backward] = queries @ keys.transpose(-1, -2)
+    for reverse, cost in walks(direction, f, b):
+        here, there = _roles(reverse)
+        queries, keys, to_query, to_key = _from_midpoint(q, k, cost, reverse)
+        corners[reverse] = queries @ keys.transpose(-1, -2)
         corner_grad = grad[..., here, :, there, :]
         dqueries = corner_grad @ keys
         dkeys = corner_grad.transpose(-1, -2) @ queries
         dq[here] += dqueries * to_query
         dk[there] += dkeys * to_key
-        dcost = db if backward else df
-        dcost[here] += arriving_grad(dqueries * queries, backward=backward)
-        dcost[there] += leaving_grad(dkeys * keys, backward=backward)
+        dcost = db if reverse else df
+        dcost[here] += arriving_grad(dqueries * queries, reverse=reverse)
+        dcost[there] += leaving_grad(dkeys * keys, reverse=reverse)
     whole = (torch.cat([x[0], x[1]], -2)[..., :size, :] for x in (dq, dk, df, db))
     return *whole, _assemble(inner, corners, size)
 
@@ -171,15 +171,15 @@ def _halves(x: Tensor) -> Tensor:
     return F.pad(x, (0, 0, 0, size % 2)).unflatten(-2, (2, (size + 1) // 2)).movedim(-3, 0)
 
 
-def _roles(backward: bool) -> tuple[int, int]:
+def _roles(reverse: bool) -> tuple[int, int]:
     """Which half holds the queries and which the keys: a forward walk ends in the second half."""
-    return (0, 1) if backward else (1, 0)
+    return (0, 1) if reverse else (1, 0)
 
 
-def _from_midpoint(q: Tensor, k: Tensor, cost: Tensor, backward: bool) -> tuple[Tensor, ...]:
-    here, there = _roles(backward)
-    to_query = arriving(cost[here], backward=backward).exp()
-    to_key = leaving(cost[there], backward=backward).exp()
+def _from_midpoint(q: Tensor, k: Tensor, cost: Tensor, reverse: bool) -> tuple[Tensor, ...]:
+    here, there = _roles(reverse)
+    to_query = arriving(cost[here], reverse=reverse).exp()
+    to_key = leaving(cost[there], reverse=reverse).exp()
     return q[here] * to_query, k[there] * to_key, to_query, to_key
 
 

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from lion import legacy
 from lion.ops.checks import one_of
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def recipe(name: str) -> "Run":
     """The run that `lion train NAME` begins with."""
     if name not in _recipes:
         _load()
+    if name in legacy.RECIPES:
+        legacy.tell(name, legacy.RECIPES[name])
+        name = legacy.RECIPES[name]
     one_of("recipe", name, _recipes)
     return _recipes[name]()
 

@@ -78,7 +78,7 @@ def imagenet(variant: str, size: str) -> Run:
     return Run(task, optim, epochs=300, batch=1024, ema=0.99996, precision="bfloat16", workers=10)
 
 
-DIRECTIONS = ("forward", "backward", "alternating", "both")
+DIRECTIONS = ("forward", "reverse", "alternating", "both")
 ONE_WAY = {"class_token": False, "pool": "mean"}  # for all of them: going forward, a first token sees no other
 # The paper's ablations on CIFAR-100, by what they change of LION-S.
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -88,7 +88,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "with_positions": {"positions": "learned"},
     "double_diagonal": {"double_diagonal": True},
     "identity_features": {"features": "identity", "norm": "none"},
-    "elu_features": {"features": "elu"},
+    "elu_features": {"features": "elu_plus_one"},
     "relu_features": {"features": "relu"},
     "sigmoid_features": {"features": "sigmoid"},
     "performer_features": {"features": "performer"},

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from lion import configs, files
-from lion.legacy import task_kind
+from lion import configs, files, legacy
 from lion.limits import (
     Batch,
     Epochs,
@@ -81,7 +80,9 @@ class Run:
         """The run that `to_json` wrote; `where` as in lion.configs.from_json."""
         run, place = configs.an_object(plain, where or "run"), configs.inside(where, "task")
         task = read_from_file(configs.entry(run, "task", where), where.removesuffix(": run") or "a file")
-        kind = configs.checked(Annotated[str, OneOf(kinds())], task_kind(task.pop("kind", None)), f"{place}.kind")
+        kind = configs.checked(
+            Annotated[str, OneOf(kinds())], legacy.task_kind(task.pop("kind", None)), f"{place}.kind"
+        )
         return configs.from_json(Run, {**run, "task": configs.from_json(task_class(kind), task, place)}, where)
 
     def changed(self, changes: Mapping[str, str]) -> "Run":
@@ -107,5 +108,6 @@ def read_run(path: Path) -> Saved:
     place = f"{path}: "
     plain = configs.an_object(files.read_json(path), place)
     recipe = configs.checked(str | None, plain.get("recipe"), f"{place}recipe")
+    recipe = legacy.RECIPES.get(recipe, recipe)
     run = Run.from_json(configs.entry(plain, "run", place), f"{place}run")
     return Saved(recipe, run, dict(configs.entry(plain, "to_predict", place)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from lion import configs, files
+from lion import configs, files, legacy
 from lion.devices import chosen
 from lion.tasks import Trained
 from lion.train.config import Saved, read_run
@@ -102,7 +102,7 @@ def saved_run(folder: Path, recipe: str | None = None) -> Saved | None:
     if not path.exists():
         return None
     saved = read_run(path)
-    if recipe is not None and saved.recipe != recipe:
+    if recipe is not None and saved.recipe != legacy.RECIPES.get(recipe, recipe):
         raise ValueError(f"the run in {folder} is of the recipe {saved.recipe!r}; expected {recipe!r}.")
     return saved
 

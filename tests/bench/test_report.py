@@ -193,7 +193,7 @@ def test_half_lives_and_masks(name, runs):
     with torch.no_grad():
         x = model.blocks[0].norm1(model._embed(digits.images)[0])
         attention = model.blocks[0].attn
-        log_decay = attention._tokens(attention.in_proj(x)).log_decay
+        log_decay = attention.tokens(x).log_decay
         assert seen.right.equal(model(digits.images).argmax(-1) == digits.labels)
     want = (math.log(0.5) / log_decay).reshape(-1, 2)
     layer = seen.layers[0]

@@ -78,7 +78,13 @@ def assert_close(got, want, tolerance=1e-5):
 def test_config(tmp_path):
     assert hf.LionConfig().encoder() == EncoderConfig()
     assert set(hf_config.FIELDS.values()) == {field.name for field in dataclasses.fields(EncoderConfig)}
-    same = {"positions": "learned", "features": "elu", "decay": "fixed", "norm": "none", "attention_norm": True}
+    same = {
+        "positions": "learned",
+        "features": "elu_plus_one",
+        "decay": "fixed",
+        "norm": "none",
+        "attention_norm": True,
+    }
     config = hf.LionConfig("lion_d", hidden_size=64, pad_token_id=None, **same, num_labels=4, form="scan")
     config.save_pretrained(tmp_path)
     reloaded = transformers.AutoConfig.from_pretrained(tmp_path)
@@ -591,10 +597,17 @@ def test_conversion_options():
     names = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}, "problem_type": "single_label_classification"}
     options = {"pad_token_id": 3, "layer_norm_eps": 1e-6, "hidden_dropout_prob": 0.2, "classifier_dropout": 0.3}
     bert = small_bert(transformers.BertForSequenceClassification, **names, **options, tie_word_embeddings=False)
-    model = hf.convert(bert, "lion_lit", features="elu", decay="fixed", norm="none", attention_norm=False, form="full")
+    model = hf.convert(
+        bert, "lion_lit", features="elu_plus_one", decay="fixed", norm="none", attention_norm=False, form="full"
+    )
     [layer, _] = model.lion.encoder.layers
     chosen = layer.attention.variant
-    assert (chosen.features, chosen.decay, chosen.norm, layer.attention.form) == ("elu", "fixed", "none", "full")
+    assert (chosen.features, chosen.decay, chosen.norm, layer.attention.form) == (
+        "elu_plus_one",
+        "fixed",
+        "none",
+        "full",
+    )
     assert isinstance(layer.attention_norm, torch.nn.Identity)
     assert {name: getattr(model.config, name) for name in names | options} == names | options
     assert model.config.positions == "learned"

@@ -49,7 +49,7 @@ def left_padded(*texts):
 
 
 def numel(cache):
-    return sum(x.numel() for layer in cache.states.layers for x in layer.values())
+    return sum(x.numel() for layer in cache.states.layers for x in layer.tensors().values())
 
 
 # The modes.

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import lion
-from lion import configs, legacy
+from lion import configs, legacy, recipes
 from lion.cli import main
 from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig
@@ -14,6 +14,7 @@ from lion.models.long_range import LongConfig
 from lion.models.vision import VisionConfig
 from lion.tasks.text_distillation import TextDistillationTask
 from lion.train.changes import changed_fields
+from lion.train.config import Run
 
 CONFIGS = [VisionConfig, EncoderConfig, CausalConfig, LongConfig, TextDistillationTask]
 
@@ -118,3 +119,15 @@ def test_names_that_are_somebody_elses():
     assert legacy.current({"mixer": 1}, {"mixer", "variant"}) == {"mixer": 1}
     with pytest.raises(TypeError, match="unexpected keyword argument 'mixr'"):
         VisionConfig(mixr="lion_s")
+
+
+def test_recipes():
+    with pytest.warns(FutureWarning, match="ablation.lion_s_backward is called ablation.lion_s_reverse now"):
+        assert recipes.recipe("ablation.lion_s_backward") == recipes.recipe("ablation.lion_s_reverse")
+
+
+@pytest.mark.parametrize("kind", legacy.TASKS)
+def test_kinds_of_tasks(kind):
+    plain = {"task": {"kind": kind}, "steps": 1}
+    assert Run.from_json(plain).task.kind == legacy.TASKS[kind]
+    assert changed_fields(Run.from_json(plain), plain) == []

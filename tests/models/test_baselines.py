@@ -74,7 +74,7 @@ def test_one_direction_sees_one_side(kind):
     x = torch.randn(1, 12, DIM).double()
     other = x.clone()
     other[:, 6] += 1
-    for direction, unmoved in (("forward", slice(0, 6)), ("backward", slice(7, 12)), ("both", slice(0, 0))):
+    for direction, unmoved in (("forward", slice(0, 6)), ("reverse", slice(7, 12)), ("both", slice(0, 0))):
         layer = build(kind, direction)
         moved = (layer(other) - layer(x)).abs().amax(-1)[0] > 1e-12
         assert not moved[unmoved].any()

@@ -83,7 +83,7 @@ def test_gates_of_any_size(memory):
         for block in model.blocks:
             block.attn.in_proj.weight *= 3000
     first = model.blocks[0]
-    gates = first.attn._tokens(first.attn.in_proj(first.norm1(model.embed(ids)))).log_gain
+    gates = first.attn.tokens(first.norm1(model.embed(ids))).log_gain
     assert gates.max() > 800  # whose exponential is more than a double holds
     want = model(ids)
     assert want.isfinite().all()
@@ -127,7 +127,7 @@ def test_the_state_does_not_grow(variant):
         states = model.prefill(tokens(2, length - 2), memory=memory)[1]
         for _ in range(2):
             states = model.step(tokens(2), states)[1]
-        return sum(x.numel() for layer in states.layers for x in layer.values())
+        return sum(x.numel() for layer in states.layers for x in layer.tensors().values())
 
     assert size(64, "cache") == 8 * size(8, "cache")
     if variant != "softmax":

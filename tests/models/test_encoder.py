@@ -182,11 +182,11 @@ def test_order_makes_a_difference_or_is_warned_of(variant, caplog):
 
 
 def test_choices():
-    lit = tiny(variant="lion_lit", features="elu", decay="fixed_diagonal", norm="none", token_types=0)
+    lit = tiny(variant="lion_lit", features="elu_plus_one", decay="fixed_diagonal", norm="none", token_types=0)
     assert lit.embeddings.types is None
     for layer in lit.layers:
         chosen = layer.attention.variant
-        assert (chosen.features, chosen.decay, chosen.norm) == ("elu", "fixed_diagonal", "none")
+        assert (chosen.features, chosen.decay, chosen.norm) == ("elu_plus_one", "fixed_diagonal", "none")
         assert isinstance(layer.attention_norm, torch.nn.LayerNorm)
     assert lit.no_weight_decay() == {f"layers.{i}.attention.decay.logit" for i in range(2)}
     for variant, given, want in (("lion_s", None, False), ("lion_s", True, True), ("lion_lit", False, False)):

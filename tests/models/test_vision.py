@@ -94,7 +94,7 @@ def test_directions():
     layers = {
         "both": ["both", "both"],
         "forward": ["forward", "forward"],
-        "alternating": ["forward", "backward"],
+        "alternating": ["forward", "reverse"],
     }
     outputs = []
     for direction, want in layers.items():
@@ -106,7 +106,7 @@ def test_directions():
         small(direction="forward")
 
 
-@pytest.mark.parametrize("direction", ["both", "backward", "alternating"])
+@pytest.mark.parametrize("direction", ["both", "reverse", "alternating"])
 def test_a_class_token_sees_every_patch(direction):
     model, x = small(direction=direction), images().requires_grad_()
     model(x).sum().backward()
@@ -146,5 +146,5 @@ def test_images_of_another_shape_are_refused():
 def test_the_paper_has_no_positions_where_there_are_decays():
     assert model_config("lion_s_tiny_patch16_224").positions == "none"
     assert model_config("lion_lit_tiny_patch16_224").positions == "learned"
-    assert model_config("lion_lit_tiny_patch16_224").features == "elu"
+    assert model_config("lion_lit_tiny_patch16_224").features == "elu_plus_one"
     assert model_config("softmax_tiny_patch16_224").positions == "learned"

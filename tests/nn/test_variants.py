@@ -41,7 +41,7 @@ def forms_of(layer, x):
     return found
 
 
-@pytest.mark.parametrize("direction", ["both", "forward", "backward"])
+@pytest.mark.parametrize("direction", ["both", "forward", "reverse"])
 @pytest.mark.parametrize("variant", LINEAR)
 def test_every_form_is_the_same(variant, direction):
     layer = lion.LionAttention(16, 2, variant, direction=direction).double()
@@ -71,7 +71,7 @@ def test_every_parameter_gets_a_gradient(variant):
 
 @pytest.mark.parametrize("variant", lion.VARIANTS)
 def test_masks_and_packing_change_nothing(variant):
-    for direction in ("both", "forward", "backward"):
+    for direction in ("both", "forward", "reverse"):
         layer = lion.LionAttention(16, 2, variant, direction=direction).double()
         x, mask = torch.randn(2, 21, 16).double(), torch.rand(2, 21) > 0.3
         padded = layer(x, mask)
@@ -87,12 +87,12 @@ def test_masks_and_packing_change_nothing(variant):
 @pytest.mark.parametrize("variant", lion.VARIANTS)
 def test_it_reads_both_ways_or_one(variant):
     """What a token's output depends on."""
-    for direction in ("both", "forward", "backward"):
+    for direction in ("both", "forward", "reverse"):
         layer = lion.LionAttention(16, 2, variant, direction=direction)
         x = torch.randn(1, 7, 16, requires_grad=True)
         (grad,) = torch.autograd.grad(layer(x)[0, 3].sum(), x)
         sees = (grad[0] != 0).any(-1).tolist()
-        before, after = direction != "backward", direction != "forward"
+        before, after = direction != "reverse", direction != "forward"
         assert sees == [before] * 3 + [True] + [after] * 3
 
 
@@ -190,7 +190,7 @@ def test_the_diagonal_counts_twice():
     both = layer(x)
     layer.double_diagonal = False
     ways = []
-    for layer.direction in ("forward", "backward"):
+    for layer.direction in ("forward", "reverse"):
         ways.append(layer(x) - layer.out_proj.bias)
     torch.testing.assert_close(both, sum(ways) + layer.out_proj.bias, rtol=1e-10, atol=1e-10)
 
@@ -243,7 +243,7 @@ def test_the_table_says_where_it_comes_from():
 
 def test_directions():
     assert directions("both", 2) == ["both", "both"]
-    assert directions("alternating", 3) == ["forward", "backward", "forward"]
+    assert directions("alternating", 3) == ["forward", "reverse", "forward"]
     with pytest.raises(ValueError, match="direction is 'sideways'; expected one of"):
         directions("sideways", 2)
 
@@ -259,7 +259,7 @@ def test_set_form():
 REFUSALS = {
     "variant is 'lions'; expected one of 'softmax', .* Did you mean 'lion_s'?": {"variant": "lions"},
     "dim is 16 and heads is 3; expected dim to be a multiple of heads.": {"heads": 3},
-    "features is 'silo'; expected one of 'silu'": {"features": "silo"},
+    "features is 'silo'; expected one of 'unit_silu'": {"features": "silo"},
     "decay is 'slow'; expected one of 'none'": {"decay": "slow"},
     "norm is 'mean'; expected one of 'sum'": {"norm": "mean"},
     "direction is 'up'; expected one of": {"direction": "up"},
@@ -279,8 +279,8 @@ def test_refusals(message):
 def test_weights_are_what_the_layer_does_with_values(variant):
     layer = lion.LionAttention(16, 2, variant).double()
     x, mask = torch.randn(2, 9, 16).double(), torch.rand(2, 9) > 0.2
-    tokens = layer._tokens(layer.in_proj(x))
-    mixed = layer._mix(tokens, mask, None, None)
+    tokens = layer.tokens(x)
+    mixed = layer.mix(tokens, mask)
     torch.testing.assert_close(torch.einsum("bhij,bjhv->bihv", layer.weights(x, mask), tokens.v), mixed)
 
 

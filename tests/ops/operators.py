@@ -20,7 +20,7 @@ from tests.ops.problems import permutations
 Arguments = dict[str, Any]  # by the names of the schema, in its order
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 COMPILED = FLOATS[:3]
-DIRECTIONS = {1: "forward", 2: "backward", 3: "both"}
+DIRECTIONS = {1: "forward", 2: "reverse", 3: "both"}
 MAX_TOKENS = 2**31 - 1
 WANTED = ("log_decay", "log_gain", "self_weight")
 HOW = ("norm", "direction", "chunk_size")
@@ -395,9 +395,7 @@ def scores_plainly(x: Arguments, q: Tensor, k: Tensor, f: Tensor, b: Tensor) -> 
     f, b = (y.expand(*q.shape[:-1], -1) for y in (f, b))
     for i, j in itertools.product(range(C), range(C)):
         steps = f[..., j:i, :] if j < i else b[..., i + 1 : j + 1, :]
-        reached = {"both": i != j, "forward": j < i, "backward": j > i}[x["direction"]] or (
-            i == j and x["include_self"]
-        )
+        reached = {"both": i != j, "forward": j < i, "reverse": j > i}[x["direction"]] or (i == j and x["include_self"])
         rows.append((q[..., i, :] * k[..., j, :] * steps.sum(-2).exp()).sum(-1) * reached)
     return [torch.stack(rows, -1).unflatten(-1, (C, C)) if rows else q.new_zeros(*q.shape[:-1], C)]
 

@@ -56,7 +56,7 @@ def test_compile_with_gates_and_auto():
     [
         ("none", False, True, "both"),
         ("per token", True, True, "both"),
-        ("diagonal", False, True, "backward"),
+        ("diagonal", False, True, "reverse"),
     ],
 )
 def test_export_for_every_length(decay, gain, mask, direction):
@@ -91,7 +91,7 @@ def test_opcheck_of_the_compiled_kernel(decay, everything):
     kwargs = problem(decay, T=70, gain=everything, self_weight=everything, mask=everything, orders=2 * everything)
     for name in ("q", "k", "v", "log_decay", "log_gain", "self_weight"):
         kwargs[name] = kwargs[name] if kwargs[name] is None else kwargs[name].requires_grad_()
-    for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "backward")):
+    for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "reverse")):
         torch.library.opcheck(torch.ops.lion.cpu_scan, (*kwargs.values(), norm, DIRECTIONS[direction], 0, norm == RAW))
 
 

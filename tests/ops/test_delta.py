@@ -35,7 +35,7 @@ def problem(decay="none", *, B=2, T=11, H=2, D=3, V=4, self_weight=False, mask=F
     return kwargs
 
 
-@pytest.mark.parametrize("direction", ["both", "forward", "backward"])
+@pytest.mark.parametrize("direction", ["both", "forward", "reverse"])
 @pytest.mark.parametrize("decay", DECAYS)
 def test_every_form_is_the_definition(decay, direction):
     for self_weight, mask, packed, orders in itertools.product((False, True), (False, True), (False, True), (0, 2)):
@@ -45,6 +45,15 @@ def test_every_form_is_the_definition(decay, direction):
             size = 4 if kernel["form"] in CHUNKED else None
             got = output_and_gradients(lion.attention, kwargs, direction=direction, **kernel, chunk_size=size)
             assert_same(got, want, 1e-10, (kernel, decay, self_weight, mask, packed, orders))
+
+
+def test_every_direction_with_its_own_decays():
+    for decay, packed, direction in itertools.product(DECAYS[1:], (False, True), ("both", "reverse")):
+        kwargs = problem(decay, T=19, packed=packed)
+        kwargs["log_decay"] = kwargs["log_decay"], problem(decay, T=19, packed=packed)["log_decay"]
+        want = output_and_gradients(reference.attention, kwargs, direction=direction)
+        for kernel in KERNELS:
+            assert_same(output_and_gradients(lion.attention, kwargs, direction=direction, **kernel), want, 1e-10)
 
 
 @pytest.mark.parametrize("T", [0, 1, 64, 65, 300])

@@ -107,7 +107,7 @@ def nonsense(x: Any, random: Random) -> Any:
     if isinstance(x, int):
         return random.choice((-(2**62), -(2**31), -2, -1, 0, 1, 2, 3, 4, 5, 7, 100, 2**31, 2**40, 2**62))
     if isinstance(x, str):
-        return random.choice(("both", "forward", "backward", "", "BOTH", "sideways"))
+        return random.choice(("both", "forward", "reverse", "", "BOTH", "sideways"))
     if isinstance(x, list):
         return random.choice((x[:-1], [*x, True], [True] * len(x), [False] * len(x), []))
     if x.is_sparse or x.is_meta or x.is_complex():

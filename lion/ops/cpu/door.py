@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from lion.ops.call import accumulation_dtype
+from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import LONGEST_CHUNK, check_device, check_fit
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, NONE, NORMS, RAW
 from lion.ops.door import check_first, check_like
@@ -63,7 +63,19 @@ def check_scan(
     q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
 ) -> None:
     check_first("q", q, 4, "[B, T, H, D]", DTYPES)
-    check_fit(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders)
+    check_fit(
+        Call(
+            q,
+            k,
+            v,
+            log_decay,
+            log_gain=log_gain,
+            self_weight=self_weight,
+            mask=mask,
+            cu_seqlens=cu_seqlens,
+            orders=orders,
+        )
+    )
     if log_gain is not None and _diagonal(log_decay):
         raise ValueError(
             f"log_decay has shape {tuple(log_decay.shape)}, one per channel; expected [H] or [B, T, H] with log_gain."

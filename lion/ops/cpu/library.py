@@ -14,7 +14,7 @@ from lion.ops.cpu.build import FAILURE, HERE, NAME
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
 NONE, SUM, MAX, RAW = range(4)  # RAW: num, den and their log scale, undivided
 NORMS = {"none": NONE, "sum": SUM, "max": MAX}
-DIRECTIONS = {"forward": 1, "backward": 2, "both": 3}
+DIRECTIONS = {"forward": 1, "reverse": 2, "both": 3}
 
 NOT_GIVEN = (0, 0, 0, 0)
 

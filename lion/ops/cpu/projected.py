@@ -66,8 +66,9 @@ def attention(
 ) -> Tensor:
     """`lion.attention` of the first columns of y [B, T, columns]: q, k and v of all heads, before the feature map."""
     q, k, v = _heads(y.detach(), heads, channels)
-    check(q, k, v, log_decay, None, None, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    call = Call(q, k, v, log_decay, None, None, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
+    weights = None, None, None, self_weight
+    call = Call(q, k, v, log_decay, *weights, norm, direction, mask, cu_seqlens, orders, chunk_size)
+    check(call)
     others = log_decay, scan.weight_of(call), mask, cu_seqlens, orders
     how = heads, channels, FEATURES[features], NORMS[norm], DIRECTIONS[direction], chunk_size or 0
     wide = scan.keeps_wide(q, NORMS[norm], _to_differentiate(y, *others))

@@ -177,8 +177,8 @@ def forward(*arguments):
     try:
         loaded().run(fields, backward=False)
     except BadValues:
-        _, _, _, log_decay, log_gain, _, mask, *_ = arguments
-        check_values(log_decay, log_gain, None, mask)  # says which and where
+        q, k, v, log_decay, log_gain, _, mask, *_ = arguments
+        check_values(Call(q, k, v, log_decay, log_gain=log_gain, mask=mask))  # says which and where
         raise
     del tensors
     return results
@@ -314,8 +314,8 @@ def plainly_computed(
     """What the operator computes, by torch's own."""
     name = {SUM: "sum", MAX: "max", NONE: "none", RAW: "sum"}[norm]
     way = next(name for name, number in DIRECTIONS.items() if number == direction)
-    tokens = mask, cu_seqlens, orders
-    call = Call(q, k, v, log_decay, log_gain, None, self_weight, name, way, *tokens, chunk_size or None)
+    weights = None, log_gain, None, self_weight  # without decays of the reverse walk, and without beta
+    call = Call(q, k, v, log_decay, *weights, name, way, mask, cu_seqlens, orders, chunk_size or None)
     sums = sums_of(call, torch_scan.scan, torch_scan.one_state)
     if norm != RAW:
         return normalised(call, sums).to(accumulation_dtype(q) if wide else q.dtype), None
