@@ -28,6 +28,8 @@ class Between(NamedTuple):
         least, most = _short(self.least), _short(self.most)
         if math.isinf(self.most):
             return f"{kind} above {least}" if self.beyond else f"{kind}, {least} or more"
+        if self.beyond and self.below:
+            return f"{kind} between {least} and {most}"
         low = f"above {least} and up" if self.beyond else f"from {least}"
         return f"{kind} {low} {'to below' if self.below else 'to'} {most}"
 
@@ -73,6 +75,7 @@ Kernel = Annotated[int, Between(0, 1 << 12)]  # width of a convolution; 0: none
 # Numbers.
 Share = Annotated[float, Between(0.0, 1.0)]
 ShareBelowOne = Annotated[float, Between(0.0, 1.0, below=True)]
+Holdout = Annotated[float, Between(0.0, 1.0, beyond=True, below=True)]
 SomeShare = Annotated[float, Between(0.0, 1.0, beyond=True)]
 Positive = Annotated[float, Between(0.0, beyond=True)]
 Weight = Annotated[float, Between(0.0)]  # of a part of the loss, of a decay

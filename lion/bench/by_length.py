@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 import lion
-from lion.bench.memory import peak_memory
 from lion.bench.op import machine
-from lion.bench.pictures import Panel, draw_lines, picture_beside
-from lion.bench.saving import save
+from lion.bench.peak_memory import peak_memory
+from lion.bench.plots import Panel, draw_lines, picture_beside
+from lion.bench.results import save
 from lion.bench.timing import interleaved
 from lion.bench.vision import per_second
-from lion.memory import available_memory
+from lion.machine import available_memory
 from lion.progress import progress
-from lion.text import mebibytes, ratio, table
+from lion.terminal import mebibytes, ratio, table
 
 SHARE = 0.6  # of the memory there is
 PROBE = 2048  # tokens that anything can be tried with

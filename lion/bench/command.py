@@ -212,7 +212,8 @@ def _run_layer(args: argparse.Namespace) -> None:
 def _run_op(args: argparse.Namespace) -> None:
     import torch
 
-    from lion.bench import kinds, op
+    from lion.bench import op
+    from lion.bench import op_variants as kinds
     from lion.devices import devices
     from lion.ops.checks import one_of
     from lion.ops.kernels import BACKENDS, FORMS

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 import lion
-from lion.bench import digits
-from lion.bench.memory import peak_memory
+from lion.bench import demo_training as digits
 from lion.bench.op import SOFTMAX, Contender, Inputs, Shape, memory_needed
-from lion.bench.report import Demo, write_report
+from lion.bench.peak_memory import peak_memory
+from lion.bench.report.page import Demo, write_report
 from lion.bench.timing import seconds
 from lion.ops import reference
 from lion.ops.kernels import FORMS
 from lion.progress import Bar, progress
-from lion.text import mebibytes, milliseconds, table
+from lion.terminal import mebibytes, milliseconds, table
 from lion.train.report import environment
 
 LENGTHS = tuple(2**n for n in range(8, 16))  # 256 to 32,768

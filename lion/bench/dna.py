@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from lion.bench.saving import save
+from lion.bench.results import save
 from lion.data.markov import MOST, SIDES, markov_accuracy
 from lion.progress import progress
 from lion.tasks.dna import DnaTask
-from lion.text import table
+from lion.terminal import table
 from lion.train.evaluate import evaluate
 from lion.train.folder import load_run
 

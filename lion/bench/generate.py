@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from lion.bench.by_length import current_setting
-from lion.bench.memory import peak_memory
-from lion.bench.pictures import Panel, draw_lines, picture_beside
-from lion.bench.saving import save
+from lion.bench.peak_memory import peak_memory
+from lion.bench.plots import Panel, draw_lines, picture_beside
+from lion.bench.results import save
 from lion.bench.timing import interleaved, seconds
-from lion.memory import available_memory
+from lion.machine import available_memory
 from lion.models.causal import MEMORIES, CausalConfig, CausalModel, States
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.progress import Bar, progress
-from lion.text import milliseconds, ratio, table
+from lion.terminal import milliseconds, ratio, table
 
 SIZES: dict[str, CausalConfig] = {
     "tiny": CausalConfig(vocab_size=256, dim=32, depth=2, heads=2),  # for tests

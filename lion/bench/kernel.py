@@ -7,12 +7,12 @@ import torch
 
 import lion
 from lion.bench.op import DECAYS, Inputs, Shape, training
-from lion.bench.saving import save
+from lion.bench.results import save
 from lion.bench.timing import interleaved
 from lion.ops.cpu import library
 from lion.ops.kernels import KERNELS
 from lion.progress import progress
-from lion.text import milliseconds, table
+from lion.terminal import milliseconds, table
 
 THREADED = ("1,1,65536,64", "1,2,8192,64", "1,8,4096,64")
 LENGTHS = ("1,1,4096,64", "1,1,65536,64", "1,1,1048576,64")

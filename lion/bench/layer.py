@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 import lion
-from lion.bench.saving import save
+from lion.bench.results import save
 from lion.bench.timing import interleaved
 from lion.progress import progress
-from lion.text import milliseconds, ratio, table
+from lion.terminal import milliseconds, ratio, table
 
 SNAKES = ("snake", "transposed_snake")
 # The five of the paper's Table 2: a variant, and the orders it walks.

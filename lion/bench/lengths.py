@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from lion.bench.by_length import current_setting
-from lion.bench.pictures import Panel, draw_lines, picture_beside
-from lion.bench.saving import save
+from lion.bench.plots import Panel, draw_lines, picture_beside
+from lion.bench.results import save
 from lion.progress import progress
 from lion.tasks.mlm import MlmTask
-from lion.text import table
+from lion.terminal import table
 from lion.train.evaluate import means, summed
 from lion.train.folder import load_run
 

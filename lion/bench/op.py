@@ -13,16 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import lion
-from lion.bench.memory import peak_memory
-from lion.bench.saving import save
+from lion.bench.peak_memory import peak_memory
+from lion.bench.results import save
 from lion.bench.timing import interleaved
-from lion.memory import available_memory
+from lion.machine import available_memory
 from lion.ops import flops
 from lion.ops.cpu import library
 from lion.ops.kernels import DECAYS as DECAY_KINDS
 from lion.ops.kernels import FORMS, KERNELS
 from lion.progress import progress
-from lion.text import mebibytes, milliseconds, percent, ratio, table
+from lion.terminal import mebibytes, milliseconds, percent, ratio, table
 
 SOFTMAX = "softmax"  # torch.nn.functional.scaled_dot_product_attention
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}

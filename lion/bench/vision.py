@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import lion
-from lion.bench.memory import peak_memory
 from lion.bench.op import machine
-from lion.bench.pictures import picture_beside
-from lion.bench.saving import save
+from lion.bench.peak_memory import peak_memory
+from lion.bench.plots import picture_beside
+from lion.bench.results import save
 from lion.bench.timing import interleaved
-from lion.memory import available_memory
+from lion.machine import available_memory
 from lion.models import registry
 from lion.models.flops import model_flops, tokens_of
 from lion.models.registry import model_config, names_without_size
@@ -25,7 +25,7 @@ from lion.nn.variants import VARIANTS
 from lion.ops.checks import Form, one_of
 from lion.ops.kernels import FORMS, KERNELS
 from lion.progress import progress
-from lion.text import mebibytes, ratio, table
+from lion.terminal import mebibytes, ratio, table
 
 SIZES = ("tiny", "small")
 PIXELS = (224, 512, 1024)

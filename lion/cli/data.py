@@ -49,10 +49,10 @@ def add_data(commands) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from lion.data import long_range_files as files
+    from lion.data.long_range import arena_files as files
     from lion.data.long_range import long_range
-    from lion.data.sequences import SPLITS
-    from lion.text import table
+    from lion.data.long_range.sequences import SPLITS
+    from lion.terminal import table
 
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise ValueError(f"--out is {args.out}, which is not empty; expected a new or empty folder.")

@@ -16,7 +16,7 @@ from lion.nn.variants import VARIANTS
 from lion.ops.cpu import library
 from lion.ops.kernels import BACKENDS, DECAYS, FORMS, KERNELS, why_not_compiled
 from lion.packages import packages
-from lion.text import table
+from lion.terminal import table
 
 
 def doctor() -> str:

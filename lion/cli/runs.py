@@ -38,7 +38,7 @@ def add_predict(commands) -> None:
 
 
 def _predict(args: argparse.Namespace) -> None:
-    from lion.text import table
+    from lion.terminal import table
     from lion.train.evaluate import predict
 
     guesses = predict(args.folder, args.inputs, form=checked_form(args.form), best=args.best, device=args.device)

@@ -14,7 +14,7 @@ from lion.models.encoder import EncoderConfig
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.optional import need_transformers
-from lion.text import short
+from lion.terminal import short
 
 need_transformers()
 

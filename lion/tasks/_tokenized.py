@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from lion.configs import check
 from lion.data import fetch, lion_data_folder
 from lion.data.corpora import NAMED, Documents, as_documents, documents, several
-from lion.data.text import PackedTokens
+from lion.data.packed import PackedTokens
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, train_byte_bpe, train_wordpiece
 from lion.files import make_once
 from lion.limits import Examples as ExampleCount

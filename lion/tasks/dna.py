@@ -10,9 +10,9 @@ from lion.configs import check
 from lion.data import fasta, fetch
 from lion.data.batches import IGNORED
 from lion.data.corpora import several
-from lion.data.dna import MaskedNucleotides, Windows
+from lion.data.genomes import MaskedNucleotides, Windows
 from lion.limits import ShareBelowOne, SomeShare, Tokens
-from lion.memory import to_train
+from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe

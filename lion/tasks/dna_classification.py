@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from lion.configs import check
 from lion.data import fasta, fetch
-from lion.data.dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
+from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
 from lion.limits import OneOf, TokensOrAll
-from lion.memory import to_train
+from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe

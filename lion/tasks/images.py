@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from lion.configs import check
 from lion.data.augment import Augment, Mixup
-from lion.data.content import digest
+from lion.data.digests import digest
 from lion.limits import PixelsOrAll, Positive, Share
-from lion.memory import to_train
+from lion.machine import to_train
 from lion.models.registry import MODELS
 from lion.models.vision import VisionConfig, VisionModel
 from lion.recipes import register_recipe

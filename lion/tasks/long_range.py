@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from lion.configs import check
 from lion.limits import Examples as ExampleCount
 from lion.limits import Nesting, OneOf, PixelsOrAll, TokensOrAll
-from lion.memory import to_train
+from lion.machine import to_train
 from lion.models.long_range import LONG_MODELS, LongConfig, LongModel
 from lion.models.positions import placed
 from lion.tasks import Batch, Examples, Task, cached, classified, register_task
 
 if TYPE_CHECKING:
-    from lion.data.sequences import Sequences
+    from lion.data.long_range.sequences import Sequences
 
 OPTIONS = ("min_length", "max_length", "max_depth", "max_args", "size", "counts")  # of lion.data.long_range
 

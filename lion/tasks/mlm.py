@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from lion.data.batches import IGNORED
-from lion.data.text import MaskedTokens
+from lion.data.packed import MaskedTokens
 from lion.data.tokenizers import load_tokenizer
 from lion.limits import SomeShare
-from lion.memory import to_train
+from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig
 from lion.models.positions import placed
 from lion.nn.variants import VARIANTS

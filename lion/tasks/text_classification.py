@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from lion.configs import check
 from lion.data import fetch, lion_data_folder, stratified
 from lion.data.glue import GLUE, glue
-from lion.data.tables import Labelled, imdb, labelled
-from lion.data.text import LabelledTexts
+from lion.data.labelled import Labelled, LabelledTexts, imdb, labelled
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model
 from lion.files import read_json
 from lion.limits import Tokens, TokensOrAll, Vocabulary
-from lion.memory import to_train
+from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig, init_linear
 from lion.models.positions import placed
 from lion.nn.variants import VARIANTS

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.data import fetch
-from lion.data.content import digest
-from lion.data.text import Passages
+from lion.data.digests import digest
+from lion.data.packed import Passages
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
 from lion.files import read_json
 from lion.legacy import takes_old_names

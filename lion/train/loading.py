@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from lion.data.sequences import processors
+from lion.machine import processors
 from lion.tasks import Batch, Examples
 
 DEAD = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)", re.S)

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from lion.bench.demo import Point
-from lion.bench.report import Demo, FormResult, TrainedRun, write_report
-from lion.bench.report_figures import RAMPS, VOID, Axis, Line, listed, picture, plot, tag
-from lion.bench.report_learned import Digits, look
+from lion.bench.report.figures import RAMPS, VOID, Axis, Line, listed, picture, plot, tag
+from lion.bench.report.learned import Digits, look
+from lion.bench.report.page import Demo, FormResult, TrainedRun, write_report
 from lion.models.saving import load_model, save_model
 from lion.models.vision import VisionConfig, VisionModel
 from tests import SEED

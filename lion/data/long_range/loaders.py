@@ -1,7 +1,7 @@
 """The Long Range Arena's six tasks, for lion's training loop: `long_range("listops", "train")`.
 
-With `data`, the folder of the arena's own files, it is those that are read. Without, ListOps and Pathfinder are made to
-the arena's rules, IMDB and CIFAR-10 come from where `lion.data.fetch` puts them; only Retrieval has to be given.
+With `data`, the arena's own files are read. Without, ListOps and Pathfinder are made by its rules, IMDB and
+CIFAR-10 come from `lion.data.fetch`; only the files of Retrieval have to be given.
 """
 
 import inspect
@@ -13,35 +13,37 @@ from typing import Any
 
 import numpy as np
 
-from lion.data import REVIEWS, fetch, lion_data_folder
-from lion.data import long_range_files as files
+from lion.data.cache import stamps
 from lion.data.images import load_images
-from lion.data.listops import COUNTS as LISTOPS_COUNTS
-from lion.data.listops import VOCABULARY, ListOpsRules, write_listops
-from lion.data.pathfinder import COUNTS as PATHFINDER_COUNTS
-from lion.data.pathfinder import pathfinder_rules, write_pathfinder
-from lion.data.sequences import SPLITS, Counts, Kind, Rows, Sequences, SequenceWriter, kept
-from lion.data.tables import imdb
+from lion.data.labelled import imdb
+from lion.data.long_range import arena_files as files
+from lion.data.long_range.listops import COUNTS as LISTOPS_COUNTS
+from lion.data.long_range.listops import VOCABULARY, ListOpsRules, write_listops
+from lion.data.long_range.pathfinder import COUNTS as PATHFINDER_COUNTS
+from lion.data.long_range.pathfinder import pathfinder_rules, write_pathfinder
+from lion.data.long_range.sequences import SPLITS, Counts, Kind, Rows, Sequences, SequenceWriter, kept
+from lion.data.sources.fetching import FETCHED, fetch, lion_data_folder
 from lion.ops.checks import one_of
 
 BYTES = 257  # tokens of text: padding and 256 bytes
-CIFAR_MEAN, CIFAR_STD = 122.6 / 255, 61.0 / 255  # of its grey pixels
-NEEDED = {"text": "imdb", "image": "cifar10"}  # what is to be fetched, unless it is given
-OF_MAKING = ("min_length", "max_depth", "max_args", "counts", "seed")  # options that files take no notice of
+CIFAR_MEAN, CIFAR_STD = 122.6 / 255, 61.0 / 255  # of grey pixels
+NEEDED = {"text": "imdb", "image": "cifar10"}  # datasets that are fetched, unless `data` is given
+OF_MAKING = ("min_length", "max_depth", "max_args", "counts", "seed")  # options of generated tasks only
 RED, GREEN, BLUE = 19595, 38470, 7471  # ITU-R 601's weights of luminance, 0.299, 0.587 and 0.114, times 65536
 
 
 def long_range(task: str, split: str, data: Path | str | None = None, **options: Any) -> Sequences:
-    """The "train", "validation" or "test" part of a task (`LONG_RANGE`).
+    """The "train", "validation" or "test" split of a task (`LONG_RANGE`).
 
     Args:
-        data: a folder with the arena's files (lra_release, or the task's folder in it); by default what can be had
-            without.
-        options: those of the task, such as `counts` and `seed` of what is made; see `LONG_RANGE[task]`.
+        data: a folder with the arena's files (lra_release, or the task's folder in it); by default the task is
+            generated or fetched.
+        options: those of the task, such as `counts` and `seed` of a generated one; see `LONG_RANGE[task]`.
     """
     one_of("task", task, LONG_RANGE)
     one_of("split", split, SPLITS)
-    known = [name for name in inspect.signature(LONG_RANGE[task]).parameters if name not in ("split", "data")]
+    fixed = ("split", "data", *getattr(LONG_RANGE[task], "keywords", ()))
+    known = [name for name in inspect.signature(LONG_RANGE[task]).parameters if name not in fixed]
     for name in options:
         one_of(f"option of {task}", name, known)
         if data is not None and name in OF_MAKING:
@@ -65,13 +67,13 @@ def load_listops(
     seed: int = 0,
     processes: int | None = None,
 ) -> Sequences:
-    """Nested lists of digits and what they come to: 10 classes. `lion.data.listops.VOCABULARY` names the tokens.
+    """Nested lists of digits and their values: 10 classes. `lion.data.long_range.listops.VOCABULARY` names the tokens.
 
-    What is read from `data` is cut to max_length; what is made is as long as `ListOpsRules` says.
+    Expressions read from `data` are cut to max_length; generated ones have the lengths of `ListOpsRules`.
     """
     if data is not None:
         found = files.find(data, ("listops-1000", "listops"), files.LISTOPS[split])
-        folder = _kept_parts("listops", split, found / files.LISTOPS[split], files.pack_listops)
+        folder = _kept_split("listops", split, found / files.LISTOPS[split], files.pack_listops)
     else:
         rules, sizes = ListOpsRules(min_length, max_length, max_depth, max_args), Counts(*counts).check()
         write = partial(write_listops, rules=rules, counts=sizes, seed=seed, processes=processes)
@@ -80,22 +82,22 @@ def load_listops(
 
 
 def load_text(split: str, data: Path | str | None = None, *, max_length: int = 4096, seed: int = 0) -> Sequences:
-    """IMDB's reviews byte by byte, negative or positive. As the arena has no part for validation, it is the test part.
+    """IMDB's reviews byte by byte, negative or positive. The arena has no validation split: it is the test split.
 
     Args:
         data: the folder aclImdb; by default the 25,000 reviews of `lion.data.fetch("imdb")`, 80 % of them for training.
-        seed: which of those are for testing.
+        seed: of that split.
     """
     split = "test" if split == "validation" else split
     if data is not None:
         root = files.find(data, ("aclImdb",), split)
-        key: list[Any] = [split, files.stamp(sorted((root / split).glob("*")))]
+        key: list[Any] = [split, stamps(sorted((root / split).glob("*")))]
         read: Callable[[], Any] = partial(files.read_imdb, root, split)
     else:
-        path = lion_data_folder() / "imdb" / REVIEWS
-        key = [split, seed, files.stamp([path] if path.exists() else [])]
+        path = lion_data_folder() / "imdb" / FETCHED["imdb"].file
+        key = [split, seed, stamps([path] if path.exists() else [])]
         read = partial(imdb, split, seed=seed)
-    folder = kept("text", key, lambda unfinished: files.pack_texts(unfinished, {split: read()[:2]}))
+    folder = kept("text", key, lambda unfinished: files.pack_texts(unfinished, split, *read()[:2]))
     return Sequences(folder, split, Kind(2, max_length, BYTES, first=1))
 
 
@@ -106,23 +108,23 @@ def load_retrieval(split: str, data: Path | str | None = None, *, max_length: in
         data: the folder with new_aan_pairs.train.tsv; by default `lion_data_folder() / "aan"`.
     """
     found = files.find(data or lion_data_folder() / "aan", ("tsv_data", "aan"), files.AAN[split])
-    folder = _kept_parts("retrieval", split, found / files.AAN[split], files.pack_aan)
+    folder = _kept_split("retrieval", split, found / files.AAN[split], files.pack_aan)
     return Sequences(folder, split, Kind(2, max_length, BYTES, first=1))
 
 
 def load_image(split: str, data: Path | str | None = None, *, size: int = 32, tokens: bool = False) -> Sequences:
-    """CIFAR-10 in grey, pixel by pixel: 10 classes. Of its training images, the last tenth is for validation.
+    """CIFAR-10 in grey, pixel by pixel: 10 classes. The last tenth of its training images is the validation split.
 
     Args:
         data: the folder or archive of CIFAR-10.
-        size: height and width, 32; 16 or 8: means of 2 x 2 or 4 x 4 pixels.
+        size: height and width, 32; with 16 or 8, means of 2 x 2 or 4 x 4 pixels.
         tokens: whether pixels are tokens 0 to 255; by default they are numbers, normalised.
     """
     if size not in (32, 16, 8):
         raise ValueError(f"size is {size}; expected 32, 16 or 8.")
     place = Path(data).expanduser() if data is not None else lion_data_folder() / "cifar10"
     there = [path for pattern in ("*", "*/*", "*/*/*") for path in sorted(place.glob(pattern)) if path.is_file()]
-    key = [str(place.resolve()), files.stamp(there or ([place] if place.exists() else [])), size]
+    key = [str(place.resolve()), stamps(there or ([place] if place.exists() else [])), size]
     folder = kept("image", key, partial(_pack_cifar, data=data, size=size))
     return Sequences(folder, split, Kind(10, size * size, 256 if tokens else None, mean=CIFAR_MEAN, std=CIFAR_STD))
 
@@ -137,13 +139,11 @@ def _pack_cifar(folder: Path, data: Path | str | None, size: int) -> None:
             grey = (RED * red + GREEN * green + BLUE * blue + (1 << 15)) >> 16
             squares = grey.reshape(-1, size, each, size, each).sum((2, 4))
             grey = ((squares + each * each // 2) // (each * each)).astype(np.uint8)
+            rows = Rows(grey.ravel(), np.full(len(labels), size * size), labels)
             held = len(labels) // 10 if split == "train" else 0
-            train = len(labels) - held
-            for part, begin, end in ((split, 0, train), ("validation", train, len(labels))):
-                if begin < end:
-                    writer.add(
-                        part, Rows(grey[begin:end].ravel(), np.full(end - begin, size * size), labels[begin:end])
-                    )
+            writer.add(split, rows.part(0, len(labels) - held))
+            if held:
+                writer.add("validation", rows.part(len(labels) - held, len(labels)))
 
 
 def load_pathfinder(
@@ -160,7 +160,7 @@ def load_pathfinder(
     """Images pixel by pixel: are the two markers the ends of one contour?
 
     Args:
-        data: a folder with the arena's lists and images; a tenth of them each is for validation and testing.
+        data: a folder with the arena's lists and images; a tenth of them is for validation, a tenth for testing.
         size: 32, 64, 128 or 256.
         contour_length: 6, 9 or 14: easy, intermediate or hard.
         tokens: whether pixels are tokens 0 to 255; by default they are numbers from -1 to 1.
@@ -173,7 +173,7 @@ def load_pathfinder(
         name = files.PATHFINDER[contour_length]
         root = files.find(data, (f"pathfinder{size}", f"pathfinder/pathfinder{size}"), f"{name}/metadata") / name
         write = partial(files.pack_pathfinder, root=root, size=size, processes=processes)
-        folder = kept(f"pathfinder{size}", files.stamp(files.pathfinder_lists(root)), write)
+        folder = kept(f"pathfinder{size}", stamps(files.pathfinder_lists(root)), write)
     else:
         sizes = Counts(*counts).check()
         write = partial(write_pathfinder, rules=rules, counts=sizes, seed=seed, processes=processes)
@@ -181,22 +181,9 @@ def load_pathfinder(
     return Sequences(folder, split, Kind(2, size * size, 256 if tokens else None))
 
 
-def load_pathx(
-    split: str,
-    data: Path | str | None = None,
-    *,
-    counts: tuple[int, int, int] = PATHFINDER_COUNTS,
-    seed: int = 0,
-    tokens: bool = False,
-    processes: int | None = None,
-) -> Sequences:
-    """Pathfinder in 128 x 128 pixels, sequences of 16,384. All of it takes 3.3 GB."""
-    return load_pathfinder(split, data, size=128, counts=counts, seed=seed, tokens=tokens, processes=processes)
-
-
-def _kept_parts(name: str, split: str, path: Path, pack: Callable[[Path, dict[str, Path]], None]) -> Path:
-    """One part, from one file."""
-    return kept(name, [split, files.stamp([path])], lambda folder: pack(folder, {split: path}))
+def _kept_split(name: str, split: str, path: Path, pack: Callable[..., None]) -> Path:
+    """A split that is read from one file."""
+    return kept(name, [split, stamps([path])], partial(pack, split=split, path=path))
 
 
 LONG_RANGE: dict[str, Callable[..., Sequences]] = {
@@ -205,5 +192,5 @@ LONG_RANGE: dict[str, Callable[..., Sequences]] = {
     "retrieval": load_retrieval,
     "image": load_image,
     "pathfinder": load_pathfinder,
-    "pathx": load_pathx,
+    "pathx": partial(load_pathfinder, size=128),  # sequences of 16,384; all of it takes 3.3 GB
 }

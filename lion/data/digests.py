@@ -1,4 +1,4 @@
-"""What tells whether data has changed: a digest of its content, not of names, sizes and times alone."""
+"""Digests of data, which tell whether it has changed: of its content, not of names, sizes and times alone."""
 
 import hashlib
 import os
@@ -11,12 +11,12 @@ from torch import Tensor
 from lion.progress import progress
 
 BLOCK = 1 << 20
-WHOLE = 1 << 30  # bytes up to which all of an array counts; of a larger one blocks all along, as many bytes in all
-WHOLE_FILES = 1 << 28  # the same of files in a folder
+WHOLE = 1 << 30  # a larger array counts by evenly spaced blocks, of so many bytes together
+WHOLE_FILES = 1 << 28  # the same for all files of a folder
 
 
 def digest(*parts: np.ndarray | Tensor | str | None) -> str:
-    """Of arrays, in their order, whatever their kind of numbers; an array may be a file that is not read yet."""
+    """The digest of several arrays of any dtype, in their order; an array may be memory-mapped."""
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
         if part is None or isinstance(part, str):
@@ -31,7 +31,7 @@ def digest(*parts: np.ndarray | Tensor | str | None) -> str:
 
 
 def digest_of_files(root: Path, names: Iterable[bytes]) -> str:
-    """Of the names and sizes of all, and of the content of as many as may be read."""
+    """The digest of the names and sizes of all files, and of the content of as many as `WHOLE_FILES` allows."""
     every = list(names)
     found = hashlib.blake2b(digest_size=16)
     sizes = np.zeros(len(every), np.int64)
@@ -52,7 +52,7 @@ def digest_of_files(root: Path, names: Iterable[bytes]) -> str:
 
 
 def _starts(size: int, whole: int) -> Iterable[int]:
-    """Where blocks begin: one after the other, or evenly from the first to the last."""
+    """The first bytes of blocks: one after the other, or evenly spaced."""
     if size <= whole:
         return range(0, size, BLOCK)
     return np.linspace(0, size - BLOCK, whole // BLOCK, dtype=np.int64).tolist()

@@ -1,4 +1,4 @@
-"""Sets of Hugging Face's hub, row by row, as they come."""
+"""Datasets of the Hugging Face hub, streamed row by row: hf://owner/name."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +13,11 @@ def on_hub(source: object) -> bool:
 
 
 def hub_rows(source: str, split: str, configuration: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Where each row is, and its fields.
+    """The place of each row, for messages, and its fields.
 
     Args:
         source: hf://owner/name or hf://owner/name/configuration.
-        configuration: of the set, if the source does not say which.
+        configuration: the dataset's configuration, if the source does not name one.
     """
     parts = source.removeprefix(HUB).split("/")
     if len(parts) not in (2, 3) or not all(parts):

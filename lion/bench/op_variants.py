@@ -9,10 +9,10 @@ from torch import Tensor
 
 import lion
 from lion.bench.op import Inputs, Shape
-from lion.bench.saving import save
+from lion.bench.results import save
 from lion.bench.timing import interleaved
 from lion.progress import progress
-from lion.text import milliseconds, ratio, table
+from lion.terminal import milliseconds, ratio, table
 
 USUAL = Shape(1, 8, 4096, 64)
 # By name: the kind of decay (op.DECAYS), whether it is a delta rule, and the form.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components
 
-from lion.data.pathfinder import (
+from lion.data.long_range.pathfinder import (
     AT_ONCE,
     RULES,
     PathfinderRules,
@@ -17,7 +17,7 @@ from lion.data.pathfinder import (
     pathfinder_rules,
     write_pathfinder,
 )
-from lion.data.sequences import Counts
+from lion.data.long_range.sequences import Counts
 
 COUNT = 40
 

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from lion.data.listops import (
+from lion.data.long_range.listops import (
     VOCABULARY,
     ListOpsRules,
     draw_expressions,
@@ -15,7 +15,7 @@ from lion.data.listops import (
     to_text,
     write_listops,
 )
-from lion.data.sequences import SPLITS, Counts, Kind, Sequences
+from lion.data.long_range.sequences import SPLITS, Counts, Kind, Sequences
 from tests import SEED
 
 SMALL = ListOpsRules(min_length=10, max_length=100, max_depth=5, max_args=5)

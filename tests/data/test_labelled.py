@@ -8,12 +8,18 @@ import types
 
 import numpy as np
 import pytest
+import torch
 
-from lion.data import REVIEWS, lion_data_folder
+from lion.data import FETCHED, lion_data_folder
 from lion.data.glue import GLUE, glue
-from lion.data.tables import imdb, labelled
+from lion.data.labelled import LabelledTexts, imdb, labelled
+from lion.data.tokenizers import ByteTokenizer
 from lion.tasks._base import forget
 from lion.tasks.text_classification import TextClassificationTask
+from tests.data.test_packed import Causal
+
+REVIEWS = FETCHED["imdb"].file
+BYTES = ByteTokenizer()
 
 
 def fails(kind, message):
@@ -217,6 +223,61 @@ def test_imdb(tmp_path, monkeypatch):
     path = tmp_path / "imdb" / REVIEWS
     with fails(ValueError, f"{path}, line 2 has no 'source'; expected {REVIEWS} as fetched."):
         imdb("train")
+
+
+# Batches.
+
+
+def keys(count):
+    return [(0, index) for index in range(count)]
+
+
+def test_labelled_texts():
+    texts = ["ab", "a longer text", "", "x" * 100]
+    found = LabelledTexts(texts, [0, 2, 1, 1], BYTES, max_length=30)
+    assert len(found) == 4
+    batch = found.__getitems__([(0, 1), (5, 0), (0, 2)])
+    assert {name: tuple(x.shape) for name, x in batch.items()} == {"input_ids": (3, 16), "mask": (3, 16), "label": (3,)}
+    assert [x.dtype for x in batch.values()] == [torch.int64, torch.bool, torch.int64]
+    assert batch["label"].tolist() == [2, 0, 1]
+    for ids, mask, given in zip(batch["input_ids"], batch["mask"], (texts[1], texts[0], ""), strict=True):
+        assert ids[mask].tolist() == [BYTES.cls_id, *given.encode(), BYTES.sep_id]
+        assert (ids[~mask] == BYTES.pad_id).all()
+        assert mask.tolist() == sorted(mask.tolist(), reverse=True)
+    assert found.__getitems__([(0, 0)])["input_ids"].shape == (1, 8)
+    cut = found.__getitems__([(0, 3), (0, 0)])
+    assert cut["input_ids"].shape == (2, 30)  # not 32: a model may have room for no more
+    assert cut["input_ids"][0].tolist() == [BYTES.cls_id, *b"x" * 28, BYTES.sep_id]
+    scores = LabelledTexts(texts, np.array([0.5, 1, 2, 3]), Causal(), max_length=32)
+    batch = scores.__getitems__(keys(2))
+    assert (batch["label"].dtype, batch["label"].tolist()) == (torch.float32, [0.5, 1])
+    assert batch["input_ids"][0].tolist() == [*b"ab", 256, *[256] * 13]  # it has no other token to fill up with
+    assert batch["mask"][0].sum() == 3
+
+
+def test_labelled_pairs():
+    found = LabelledTexts([("ab", "c"), ("a", "defgh"), ("x" * 50, "y" * 50)], [1, 0, 1], BYTES, max_length=16)
+    batch = found.__getitems__(keys(3))
+    cls, sep, pad = BYTES.cls_id, BYTES.sep_id, BYTES.pad_id
+    assert batch["input_ids"].tolist() == [
+        [cls, *b"ab", sep, *b"c", sep, *[pad] * 10],
+        [cls, *b"a", sep, *b"defgh", sep, *[pad] * 7],
+        [cls, *b"x" * 6, sep, *b"y" * 7, sep],
+    ]
+    types = batch["token_type_ids"]
+    assert types.dtype == torch.int64
+    assert types.tolist() == [[0] * 4 + [1] * 2 + [0] * 10, [0] * 3 + [1] * 6 + [0] * 7, [0] * 8 + [1] * 8]
+
+
+def test_labelled_texts_that_are_wrong():
+    with fails(ValueError, "there are 2 texts and 1 labels; expected one label per text."):
+        LabelledTexts(["a", "b"], [1], BYTES, max_length=8)
+    with fails(ValueError, "there are 0 texts and 0 labels; expected one label per text."):
+        LabelledTexts([], [], BYTES, max_length=8)
+    with fails(ValueError, "1 of 2 texts are pairs; expected all or none."):
+        LabelledTexts(["a", ("b", "c")], [1, 0], BYTES, max_length=8)
+    with fails(ValueError, "max_length is 2; expected more than 2, the special tokens."):
+        LabelledTexts(["a", "b"], [1, 0], BYTES, max_length=2)
 
 
 # GLUE. Rows as the official files have them.
