@@ -193,14 +193,15 @@ class LowerBounded(Decay):
 
 
 class StateSpace(Decay):
-    """Mamba's: steps dt = softplus(x), decay exp(-dt A), input times dt. A is per head (Mamba-2) or per channel."""
+    """Mamba's: steps dt = softplus(x), decay exp(-dt A), input times dt. A is per head (Mamba-2) or per channel.
 
-    gates = True
+    Gated DeltaNet has the decays without the factor of the input.
+    """
 
-    def __init__(self, heads: int, channels: int, *, diagonal: bool = False):
+    def __init__(self, heads: int, channels: int, *, diagonal: bool = False, factor: bool = True):
         super().__init__()
         self.columns = heads
-        self.diagonal = diagonal
+        self.diagonal, self.gates = diagonal, factor
         rates = torch.arange(1, channels + 1).expand(heads, -1) if diagonal else evenly(1, 16, heads)
         self.log_rate = nn.Parameter(rates.float().log())
         steps = 10 ** evenly(-3, -1, heads)
@@ -209,7 +210,8 @@ class StateSpace(Decay):
     def forward(self, x: Tensor) -> Gates:
         step = F.softplus(x + self.bias)
         rate = self.log_rate.exp()
-        return Gates(-(step[..., None] if self.diagonal else step) * rate, factor=step)
+        log_decay = -(step[..., None] if self.diagonal else step) * rate
+        return Gates(log_decay, factor=step if self.gates else None)
 
 
 class Complementary(Decay):
@@ -264,6 +266,7 @@ DECAYS: dict[str, Callable[[int, int], Decay]] = {  # by heads and key channels 
     "gated_rfa": Complementary,
     "mamba2": StateSpace,
     "mamba": _with(StateSpace, diagonal=True),
+    "gated_deltanet": _with(StateSpace, factor=False),
     "rwkv6": _with(LowRank, double_exponential=True),
     "gla": LowRank,
     "hgrn2": LowerBounded,

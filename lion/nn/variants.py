@@ -1,4 +1,4 @@
-"""The linear transformers of the paper's Table 1 and its own three, each a few lines.
+"""The linear transformers of the paper's Table 1, its own three, and some beyond it, each a few lines.
 
 Every one is `lion.attention` with a choice of features, decay, keys, normalisation and output; LionAttention builds
 the layer. What is taken over of a published model is its token mixing and its tail (skip, norm, gate); convolutions and
@@ -129,5 +129,13 @@ VARIANTS: dict[str, Variant] = {
         features="normalised_silu",
         delta=True,
         tail=("head_rms",),
+    ),
+    "gated_deltanet": Variant(
+        "the delta rule with a decay per token",
+        "beyond it",
+        features="normalised_silu",
+        decay="gated_deltanet",
+        delta=True,
+        tail=("head_rms", "silu"),
     ),
 }
