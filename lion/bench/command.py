@@ -214,7 +214,7 @@ def _run_op(args: argparse.Namespace) -> None:
 
     from lion.bench import op
     from lion.bench import op_variants as kinds
-    from lion.devices import devices
+    from lion.devices import chosen
     from lion.ops.checks import one_of
     from lion.ops.kernels import BACKENDS, FORMS
 
@@ -223,9 +223,7 @@ def _run_op(args: argparse.Namespace) -> None:
     one_of("backend", args.backend, ("auto", *BACKENDS))
     one_of("dtype", args.dtype, op.DTYPES)
     one_of("decay", args.decay, op.DECAYS)
-    reason = devices().get(args.device.split(":")[0], "torch knows no such device")
-    if reason:
-        raise ValueError(f"--device {args.device} cannot be used: {reason}.")
+    chosen(args.device)
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     if args.variants:

@@ -25,7 +25,7 @@ def contents(task: Task, train_set: Examples, eval_set: Examples) -> Contents:
     return found | {name: {"digest": x} for name, x in task.digests().items()}
 
 
-def changed_contents(now: Contents, before: Mapping[str, Any]) -> list[Change]:
+def of_contents(now: Contents, before: Mapping[str, Any]) -> list[Change]:
     found = []
     for name, new in now.items():
         old = before.get(name)
@@ -37,7 +37,7 @@ def changed_contents(now: Contents, before: Mapping[str, Any]) -> list[Change]:
     return found
 
 
-def changed_fields(now: Run, before: Mapping[str, Any]) -> list[Change]:
+def of_fields(now: Run, before: Mapping[str, Any]) -> list[Change]:
     """Changed fields, by their names on the command line; `before` is a run as JSON."""
     new, old = dict(_leaves(now.to_json())), dict(_leaves(current_run(before)))
     return [

@@ -5,22 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from lion import configs, files, legacy
-from lion.limits import (
-    Batch,
-    Epochs,
-    Epsilon,
-    OneOf,
-    Parts,
-    Positive,
-    Seed,
-    Share,
-    ShareBelowOne,
-    Steps,
-    StepsAtLeastOne,
-    Weight,
-    Workers,
-)
+from lion import configs, files, legacy, limits
 from lion.tasks import Task, kinds, task_class
 from lion.train.distill import read_from_file
 
@@ -32,14 +17,14 @@ PRECISIONS = ("float32", "bfloat16")
 class Optim:
     """AdamW."""
 
-    lr: Positive = 1e-3
-    weight_decay: Weight = 0.05
-    betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.999)
-    eps: Epsilon = 1e-8
-    schedule: Annotated[str, OneOf(SCHEDULES)] = "cosine"
-    warmup: Share = 0.05  # part of all steps
-    final: Share = 0.01  # part of lr at the end
-    clip: Weight = 1.0  # the largest norm of the gradient; 0: no clipping
+    lr: limits.Positive = 1e-3
+    weight_decay: limits.Weight = 0.05
+    betas: tuple[limits.ShareBelowOne, limits.ShareBelowOne] = (0.9, 0.999)
+    eps: limits.Epsilon = 1e-8
+    schedule: Annotated[str, limits.OneOf(SCHEDULES)] = "cosine"
+    warmup: limits.Share = 0.05  # part of all steps
+    final: limits.Share = 0.01  # part of lr at the end
+    clip: limits.Weight = 1.0  # the largest norm of the gradient; 0: no clipping
     decoupled: bool = False  # weights decay by weight_decay of themselves each step, not by that times lr
 
     def __post_init__(self):
@@ -50,18 +35,18 @@ class Optim:
 class Run:
     task: Task
     optim: Optim = field(default_factory=Optim)
-    steps: Steps = 0  # 0: as many as `epochs` take
-    epochs: Epochs = 0.0
-    batch: Batch = 128  # examples per step, over all processes and micro-batches
-    accumulate: Parts = 1  # micro-batches per process and step
-    precision: Annotated[str, OneOf(PRECISIONS)] = "float32"
-    ema: ShareBelowOne = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: none
-    eval_every: Steps = 0  # steps; 0: ten times in all
-    save_every: Steps = 0  # steps; 0: as often as eval_every
-    keep: StepsAtLeastOne = 2  # the newest checkpoints
-    log_every: StepsAtLeastOne = 10  # steps
-    workers: Workers = 0  # processes that load data, at most one for each core
-    seed: Seed = 0
+    steps: limits.Steps = 0  # 0: as many as `epochs` take
+    epochs: limits.Epochs = 0.0
+    batch: limits.Batch = 128  # examples per step, over all processes and micro-batches
+    accumulate: limits.Parts = 1  # micro-batches per process and step
+    precision: Annotated[str, limits.OneOf(PRECISIONS)] = "float32"
+    ema: limits.ShareBelowOne = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: none
+    eval_every: limits.Steps = 0  # steps; 0: ten times in all
+    save_every: limits.Steps = 0  # steps; 0: as often as eval_every
+    keep: limits.StepsAtLeastOne = 2  # the newest checkpoints
+    log_every: limits.StepsAtLeastOne = 10  # steps
+    workers: limits.Workers = 0  # processes that load data, at most one for each core
+    seed: limits.Seed = 0
     recompute: bool = False  # gradient checkpointing, for very long sequences
     shard: bool = False  # spread weights and optimizer over the processes (FSDP2)
 
@@ -81,7 +66,7 @@ class Run:
         run, place = configs.an_object(plain, where or "run"), configs.inside(where, "task")
         task = read_from_file(configs.entry(run, "task", where), where.removesuffix(": run") or "a file")
         kind = configs.checked(
-            Annotated[str, OneOf(kinds())], legacy.task_kind(task.pop("kind", None)), f"{place}.kind"
+            Annotated[str, limits.OneOf(kinds())], legacy.task_kind(task.pop("kind", None)), f"{place}.kind"
         )
         return configs.from_json(Run, {**run, "task": configs.from_json(task_class(kind), task, place)}, where)
 
@@ -90,7 +75,7 @@ class Run:
         own = {path: text for path, text in changes.items() if path.split(".")[0] in Run.__dataclass_fields__}
         task = configs.changed(self.task, {path: text for path, text in changes.items() if path not in own})
         changed = replace(configs.changed(self, own), task=task)
-        # Steps go before epochs, unless epochs alone are set.
+        # limits.Steps go before epochs, unless epochs alone are set.
         by_epochs = "epochs" in own and "steps" not in own and changed.epochs
         return replace(changed, steps=0) if by_epochs else changed
 

@@ -15,15 +15,8 @@ from lion import amx, configs, files
 from lion.devices import chosen
 from lion.models.saving import save_model
 from lion.tasks import Batch
+from lion.train import changes
 from lion.train.allocation import keep_memory
-from lion.train.changes import (
-    changed_contents,
-    changed_fields,
-    check_accepted,
-    contents,
-    makes_another_run,
-    refuse,
-)
 from lion.train.checkpoint import Checkpoint, State, whole
 from lion.train.config import Run
 from lion.train.ending import Diverged, Stopped, caught_signals, cause, together
@@ -55,22 +48,13 @@ def train(
         device: "cpu" or "cuda"; by default the GPU, if there is one.
     """
     with together():
-        trainer = Trainer(run, folder, resume=resume, accept=accept, recipe=recipe, device=device)
+        trainer = Trainer(run, folder, resume, accept, recipe, device)
         with trainer.closing():
             return trainer.run()
 
 
 class Trainer:
-    def __init__(
-        self,
-        run: Run,
-        folder: Path,
-        *,
-        resume: bool = False,
-        accept: Sequence[str] = (),
-        recipe: str | None = None,
-        device: str = "",
-    ):
+    def __init__(self, run: Run, folder: Path, resume: bool, accept: Sequence[str], recipe: str | None, device: str):
         from accelerate import Accelerator
 
         on_cpu = chosen(device).type == "cpu"
@@ -108,9 +92,9 @@ class Trainer:
         self.train_set = self.task.train_set(mixed(run.seed, DATA))
         check_batch(run.batch, len(self.train_set))
         self.eval_set = self.task.eval_set()
-        self.contents = contents(self.task, self.train_set, self.eval_set)
+        self.contents = changes.contents(self.task, self.train_set, self.eval_set)
         if state is not None:
-            refuse(changed_contents(self.contents, state.contents), accept, self.folder.path)
+            changes.refuse(changes.of_contents(self.contents, state.contents), accept, self.folder.path)
         self.steps = run.steps or max(1, round(run.epochs * len(self.train_set) / run.batch))
         if self.steps < self.begin:
             raise ValueError(
@@ -121,14 +105,7 @@ class Trainer:
         self.save_every = run.save_every or self.eval_every
         self._make_model(state)
         self._begin_folder(run, resume, recipe)
-        self.report = Report(
-            self.folder,
-            steps=self.steps,
-            unit=self.task.unit,
-            metric=self.task.metric,
-            main=self.main,
-            resumed_at=self.begin,
-        )
+        self.report = Report(self.folder, self.task, self.steps, main=self.main, resumed_at=self.begin)
         if resume:
             self._tell_changes(state)
         slow = self.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
@@ -156,7 +133,7 @@ class Trainer:
     def _tell_changes(self, state: State | None) -> None:
         if state is not None and not state.run:
             self.report.say("the checkpoint is of an older lion, and does not tell whether its data is the same")
-        for change in changed_fields(self.config, state.run) if state is not None else ():
+        for change in changes.of_fields(self.config, state.run) if state is not None else ():
             self.report.say(f"changed: {change.words}")
         self.report.say(f"going on from step {self.begin:,} of {self.steps:,}" if self.begin else "beginning anew")
 
@@ -178,16 +155,16 @@ class Trainer:
         """The run with the fields that its data decides; a resumed one must be the same run."""
         if state is None or not state.run:
             return dataclasses.replace(run, task=run.task.resolved())
-        if changed_fields(run, state.run):
+        if changes.of_fields(run, state.run):
             task: Any = run.task
             made = task.makes_tokenizer and not task.tokenizer and self.folder.tokenizer.exists()
             if made:
                 task = dataclasses.replace(task, tokenizer=str(self.folder.tokenizer))
             task = task.resolved()
             run = dataclasses.replace(run, task=dataclasses.replace(task, tokenizer="") if made else task)
-        check_accepted(accept, run)
-        another = [x for x in changed_fields(run, state.run) if makes_another_run(x, run.task)]
-        refuse(another, accept, self.folder.path)
+        changes.check_accepted(accept, run)
+        another = [x for x in changes.of_fields(run, state.run) if changes.makes_another_run(x, run.task)]
+        changes.refuse(another, accept, self.folder.path)
         return run
 
     def run(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ import torch
 
 from lion import files
 from lion._version import __version__
+from lion.tasks import Task
 from lion.train.folder import RunFolder
 from lion.train.metrics import SHARES
 
@@ -25,17 +26,8 @@ Row = dict[str, Any]
 class Report:
     """The report of one run, by its main process; those of the others do nothing."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        *,
-        steps: int,
-        unit: str,
-        metric: str = "accuracy",
-        main: bool = True,
-        resumed_at: int = 0,
-    ):
-        self.folder, self.steps, self.unit, self.metric, self.main = folder, steps, unit, metric, main
+    def __init__(self, folder: RunFolder, task: Task, steps: int, *, main: bool = True, resumed_at: int = 0):
+        self.folder, self.steps, self.unit, self.metric, self.main = folder, steps, task.unit, task.metric, main
         self._began, self._first_step, self._examples = time.perf_counter(), resumed_at, 0
         self._bar: Any = None
         self._board: Any = None

@@ -13,7 +13,7 @@ from lion.models.encoder import EncoderConfig
 from lion.models.long_range import LongConfig
 from lion.models.vision import VisionConfig
 from lion.tasks.text_distillation import TextDistillationTask
-from lion.train.changes import changed_fields
+from lion.train import changes
 from lion.train.config import Run
 
 CONFIGS = [VisionConfig, EncoderConfig, CausalConfig, LongConfig, TextDistillationTask]
@@ -96,9 +96,9 @@ def test_runs_are_compared_by_new_names():
     run = lion.recipes.recipe("digits.lion_s")
     before = run.to_json()
     before["task"]["model"]["mixer"] = before["task"]["model"].pop("variant")
-    assert not changed_fields(run, before)
+    assert not changes.of_fields(run, before)
     before["task"]["model"]["mixer"] = "lion_d"
-    assert [x.words for x in changed_fields(run, before)] == ["model.variant is 'lion_s', was 'lion_d'"]
+    assert [x.words for x in changes.of_fields(run, before)] == ["model.variant is 'lion_s', was 'lion_d'"]
 
 
 def test_values(monkeypatch):
@@ -130,4 +130,4 @@ def test_recipes():
 def test_kinds_of_tasks(kind):
     plain = {"task": {"kind": kind}, "steps": 1}
     assert Run.from_json(plain).task.kind == legacy.TASKS[kind]
-    assert changed_fields(Run.from_json(plain), plain) == []
+    assert changes.of_fields(Run.from_json(plain), plain) == []
