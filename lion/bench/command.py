@@ -7,7 +7,7 @@ import inspect
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lion.arguments import add_number
+from lion.cli.arguments import add_number
 from lion.legacy import add_old_option
 from lion.limits import Batch, Heads, Nesting, Pixels, Rounds, Threads, Tokens, Width
 

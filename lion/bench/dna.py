@@ -6,9 +6,10 @@ from pathlib import Path
 from lion.bench.results import save
 from lion.data.markov import MOST, SIDES, markov_accuracy
 from lion.progress import progress
+from lion.tasks.dna import DnaTask
 from lion.terminal import table
-from lion.train.dna import DnaTask
-from lion.train.using import evaluate, load_run
+from lion.train.evaluate import evaluate
+from lion.train.folder import load_run
 
 AT_ONCE = 1 << 17  # nucleotides of a batch
 
@@ -46,7 +47,7 @@ def run(folders: Sequence[Path], *, orders: Sequence[int] = (5,), json_path: Pat
 
 
 def _task(folder: Path) -> DnaTask:
-    task = load_run(folder).run.task
+    task = load_run(folder).task
     if not isinstance(task, DnaTask):
         raise ValueError(f"the run in {folder} is not of `lion train dna`; expected one that is.")
     return task

@@ -14,9 +14,9 @@ from lion.bench import results
 from lion.bench.plots import Panel, draw_lines, lines_of
 from lion.bench.results import save_with_plot, setting
 from lion.progress import progress
-from lion.train.task import means, summed
-from lion.train.text import MlmTask
-from lion.train.using import load_run
+from lion.tasks.mlm import MlmTask
+from lion.train.evaluate import means, summed
+from lion.train.folder import load_run
 
 TIMES = (1, 2, 4, 8, 16, 32)
 TOKENS = 65_536  # of the evaluation set, at every length
@@ -113,7 +113,7 @@ def run(
 
 
 def _task(folder: Path) -> MlmTask:
-    task = load_run(folder).run.task
+    task = load_run(folder).task
     if not isinstance(task, MlmTask):
         raise ValueError(f"the run in {folder} is no masked language model; expected one of `lion train mlm`.")
     return task.using(folder / "model")

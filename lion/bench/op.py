@@ -15,7 +15,7 @@ from lion.bench import results
 from lion.bench.peak_memory import peak_memory
 from lion.bench.results import LARGE, save, setting
 from lion.bench.timing import Work, interleaved, training
-from lion.doctor import devices
+from lion.devices import chosen
 from lion.machine import available_memory
 from lion.ops import flops
 from lion.ops.checks import one_of
@@ -176,9 +176,7 @@ def run(
     one_of("backend", backend, ("auto", *BACKENDS))
     one_of("dtype", dtype, DTYPES)
     one_of("decay", decay, DECAYS)
-    reason = devices().get(device.split(":")[0], "torch knows no such device")
-    if reason:
-        raise ValueError(f"--device {device} cannot be used: {reason}.")
+    chosen(device)
     if threads is not None:
         torch.set_num_threads(threads)
     if variants:

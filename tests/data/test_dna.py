@@ -16,7 +16,7 @@ from lion.data.fasta import CLS, MASK, PAD, A, Genome, N, T, decode, encode, rev
 from lion.data.genomes import MaskedNucleotides, Windows
 from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
 from lion.data.markov import PRIOR, count_contexts, markov_accuracy
-from lion.train.stream import Stream
+from lion.train.sampler import Sampler
 from tests import SEED
 
 SPLICE = FETCHED["splice"].file
@@ -239,7 +239,7 @@ def test_an_example_depends_on_its_key_alone(genome, kind):
     assert any(not torch.equal(other.__getitems__([key])["input_ids"], alone[key]["input_ids"]) for key in every)
     assert any(not torch.equal(alone[0, i]["input_ids"], alone[7, i]["input_ids"]) for i in range(6))
     assert len(pickle.dumps(found)) < 10_000
-    stream = Stream(len(found), 4, seed=0, steps=range(3))
+    stream = Sampler(len(found), 4, seed=0, steps=range(3))
     assert [len(x["input_ids"]) for x in DataLoader(found, batch_sampler=stream, collate_fn=same)] == [4] * 3
 
 

@@ -14,7 +14,8 @@ from lion.data import FETCHED, lion_data_folder
 from lion.data.glue import GLUE, glue
 from lion.data.labelled import LabelledTexts, imdb, labelled
 from lion.data.tokenizers import ByteTokenizer
-from lion.train import text
+from lion.tasks._base import forget
+from lion.tasks.text_classification import TextClassificationTask
 from tests.data.test_packed import Causal
 
 REVIEWS = FETCHED["imdb"].file
@@ -381,8 +382,8 @@ def test_glue_from_the_hub(monkeypatch, task):
     assert found.texts == [f"text {i}" if len(GLUE[task].columns) == 1 else (f"text {i}",) * 2 for i in range(2)]
     split = "validation_matched" if task == "mnli" else "validation"
     assert calls == [(("nyu-mll/glue", task), {"split": split, "streaming": True})]
-    text._glue.cache_clear()
-    assert text.TextTask(dataset=task, data="hf://nyu-mll/glue").texts("train").labels.tolist() == [0, 1]
+    forget()
+    assert TextClassificationTask(dataset=task, data="hf://nyu-mll/glue").texts("train").labels.tolist() == [0, 1]
 
 
 def test_glue_that_is_wrong(tmp_path, caplog):

@@ -16,7 +16,7 @@ from lion.data.corpora import as_documents, documents
 from lion.data.packed import MaskedTokens, NextTokens, PackedTokens, Passages
 from lion.data.tokenizers import ByteTokenizer, TextTokenizer
 from lion.files import DamagedFile
-from lion.train.stream import Stream
+from lion.train.sampler import Sampler
 
 TEXTS = [f"document {i}: " + "lorem ipsum dolor sit amet. " * (i % 7) for i in range(200)]
 BYTES = ByteTokenizer()
@@ -296,7 +296,7 @@ def test_what_cannot_be_masked(folder):
 
 def test_sets_are_what_training_takes(folder):
     found = MaskedTokens(packed(), 0.15, seed=0)
-    stream = Stream(len(found), 16, seed=0, steps=range(3))
+    stream = Sampler(len(found), 16, seed=0, steps=range(3))
     batches = list(DataLoader(found, batch_sampler=stream, collate_fn=same))
     assert [tuple(batch["input_ids"].shape) for batch in batches] == [(16, 32)] * 3
 
