@@ -16,7 +16,16 @@ VALUES: dict[str, dict[str, str]] = {  # by the field's new name
     "direction": {"backward": "reverse"},
     "features": {"silu": "unit_silu", "elu": "elu_plus_one"},
 }
-TASKS: dict[str, str] = {}  # kinds of tasks in run.json
+TASKS: dict[str, str] = {  # kinds of tasks in run.json
+    "text": "text_classification",
+    "text_distill": "text_distillation",
+    "dna_classes": "dna_classification",
+}
+RECIPES: dict[str, str] = {
+    f"ablation.{model}_backward{data}": f"ablation.{model}_reverse{data}"
+    for model in ("lion_s", "lion_s_2scan")
+    for data in ("", "_cifar10")
+}
 
 C = TypeVar("C")
 
@@ -61,6 +70,18 @@ def current_everywhere(plain: Any) -> Any:
         return plain
     known = {FIELDS.get(str(name), str(name)) for name in plain}
     return {name: current_everywhere(x) for name, x in current(plain, known).items()}
+
+
+def current_run(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a run as JSON, with the kind of its task."""
+    run = current_everywhere(dict(plain))
+    if isinstance(run.get("task"), dict) and "kind" in run["task"]:
+        run["task"]["kind"] = task_kind(run["task"]["kind"])
+    return run
+
+
+def task_kind(kind: Any) -> Any:
+    return TASKS.get(kind, kind) if isinstance(kind, str) else kind
 
 
 def takes_old_names(config: type[C]) -> type[C]:

@@ -4,7 +4,7 @@ from lion.models.flops import model_flops, parameters_of, tokens_of
 from lion.models.registry import MODELS
 from lion.models.vision import VisionConfig
 from lion.nn.variants import VARIANTS
-from lion.text import table
+from lion.terminal import table
 
 PIXELS = (224, 1024)
 

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from lion import checksums, files
 from lion._version import __version__
 from lion.configs import checked, from_json, to_json
-from lion.memory import outline
+from lion.machine import outline
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.vision import VisionConfig, VisionModel
-from lion.text import short
+from lion.terminal import short
 
 KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
     "vision": (VisionConfig, VisionModel),

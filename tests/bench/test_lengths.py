@@ -12,9 +12,11 @@ pytest.importorskip("transformers")
 from lion import recipes
 from lion.bench import lengths
 from lion.cli import main
-from lion.train import text
+from lion.tasks._base import forget
+from lion.tasks.causal import CausalTask
+from lion.train.evaluate import evaluate
+from lion.train.folder import load_run
 from lion.train.loop import train
-from lion.train.using import evaluate, load_run
 from tests import SEED
 
 LENGTH = 16
@@ -25,9 +27,9 @@ HELD_OUT = 16 * LENGTH  # tokens, at least
 def data(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LION_DATA", str(tmp_path_factory.mktemp("data")))
-        text._documents.cache_clear()
+        forget()
         yield
-    text._documents.cache_clear()
+    forget()
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +101,7 @@ def test_longer_than_all_that_is_held_out(runs, capsys):
 
 
 def test_all_lengths_have_the_same_text(runs):
-    task = load_run(runs["lion_s"]).run.task
+    task = load_run(runs["lion_s"]).task
     parts = lengths.plan(task, (1, 2, 4, 8))
     covered = [part.texts * (part.length - 1) for part in parts]  # without [CLS]
     for part, tokens in zip(parts, covered, strict=True):
@@ -143,7 +145,7 @@ def test_no_such_run(runs, tmp_path, capsys):
 
 def test_a_run_of_another_kind(runs, monkeypatch):
     trained = load_run(runs["lion_s"])
-    other = trained._replace(run=replace(trained.run, task=text.CausalTask()))
+    other = trained._replace(task=CausalTask())
     monkeypatch.setattr(lengths, "load_run", lambda folder: other)
-    with pytest.raises(ValueError, match="has no hidden tokens to find; expected one of `lion train mlm`"):
+    with pytest.raises(ValueError, match="is no masked language model; expected one of `lion train mlm`"):
         lengths.run([runs["lion_s"]])

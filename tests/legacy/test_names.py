@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 
 import lion
-from lion import configs, legacy
+from lion import configs, legacy, recipes
 from lion.cli import main
 from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig
 from lion.models.long_range import LongConfig
 from lion.models.vision import VisionConfig
-from lion.train.sameness import changed_fields
-from lion.train.text_distill import TextDistillTask
+from lion.tasks.text_distillation import TextDistillationTask
+from lion.train import changes
+from lion.train.config import Run
 
-CONFIGS = [VisionConfig, EncoderConfig, CausalConfig, LongConfig, TextDistillTask]
+CONFIGS = [VisionConfig, EncoderConfig, CausalConfig, LongConfig, TextDistillationTask]
 
 
 def old():
@@ -95,9 +96,9 @@ def test_runs_are_compared_by_new_names():
     run = lion.recipes.recipe("digits.lion_s")
     before = run.to_json()
     before["task"]["model"]["mixer"] = before["task"]["model"].pop("variant")
-    assert not changed_fields(run, before)
+    assert not changes.of_fields(run, before)
     before["task"]["model"]["mixer"] = "lion_d"
-    assert [x.words for x in changed_fields(run, before)] == ["model.variant is 'lion_s', was 'lion_d'"]
+    assert [x.words for x in changes.of_fields(run, before)] == ["model.variant is 'lion_s', was 'lion_d'"]
 
 
 def test_values(monkeypatch):
@@ -118,3 +119,15 @@ def test_names_that_are_somebody_elses():
     assert legacy.current({"mixer": 1}, {"mixer", "variant"}) == {"mixer": 1}
     with pytest.raises(TypeError, match="unexpected keyword argument 'mixr'"):
         VisionConfig(mixr="lion_s")
+
+
+def test_recipes():
+    with pytest.warns(FutureWarning, match="ablation.lion_s_backward is called ablation.lion_s_reverse now"):
+        assert recipes.recipe("ablation.lion_s_backward") == recipes.recipe("ablation.lion_s_reverse")
+
+
+@pytest.mark.parametrize("kind", legacy.TASKS)
+def test_kinds_of_tasks(kind):
+    plain = {"task": {"kind": kind}, "steps": 1}
+    assert Run.from_json(plain).task.kind == legacy.TASKS[kind]
+    assert changes.of_fields(Run.from_json(plain), plain) == []

@@ -167,7 +167,7 @@ def test_masked_tokens_are_zero_at_any_scale():
 
 MILLION = """
 import json, sys, torch, lion, tests
-from lion.bench.memory import peak_memory
+from lion.bench.peak_memory import peak_memory
 T = int(sys.argv[1])
 torch.set_num_threads(2)
 torch.manual_seed(tests.SEED)

@@ -17,7 +17,7 @@ from lion.models.causal import MEMORIES, CausalConfig
 from lion.models.encoder import EncoderConfig
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
-from lion.text import short
+from lion.terminal import short
 
 MODES = (*MEMORIES, "attention")
 NAMES = {  # transformers' names of fields, by lion's; the others have one name

@@ -9,7 +9,7 @@ from lion import files
 from lion.configs import checked
 from lion.limits import Classes
 from lion.models.saving import misfit
-from lion.text import short
+from lion.terminal import short
 
 CONFIG_TYPES: dict[str, Any] = {  # of fields that all of transformers' configs may have
     **dict.fromkeys(("dtype", "torch_dtype", "problem_type", "transformers_weights"), str | None),

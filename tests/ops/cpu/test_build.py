@@ -13,9 +13,9 @@ import torch
 import lion
 from lion.ops.cpu import build, library
 from tests import SEED, THOROUGH
+from tests.cli.test_commands import main
 from tests.ops.cpu import sanitizers as _sanitizers
 from tests.ops.problems import forget_choices
-from tests.test_cli import main
 from tests.torture.sanitizers import threads
 
 try:

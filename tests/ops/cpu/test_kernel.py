@@ -169,7 +169,7 @@ def test_training_keeps_its_inputs_and_outputs_and_nothing_else():
 
 MEMORY = """
 import json, torch, lion
-from lion.bench.memory import peak_memory
+from lion.bench.peak_memory import peak_memory
 torch.set_num_threads(2)
 q, k, v = (torch.rand(1, 65536, 4, 64) for _ in range(3))
 log_decay = -torch.rand(1, 65536, 4)
