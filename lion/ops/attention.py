@@ -11,7 +11,6 @@ from typing_extensions import Unpack
 from lion.ops.call import Call
 from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, check, check_states, check_values
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
-from lion.ops.lowering import states_behind
 from lion.ops.plain import transformed
 from lion.ops.state import State, States
 
@@ -155,11 +154,15 @@ def attention_states(
     """
     none: Any = None
     check(k, k, v, log_decay, log_gain, beta, none, "none", direction, mask, none, none, none)
-    check_values(log_decay, log_gain, beta, mask)
     call = Call(k, k, v, log_decay, log_gain, beta, none, "none", direction, mask, none, none, none)
     call = call._replace(forward_state=forward_state, reverse_state=reverse_state, return_states=True)
     check_states(call)
-    return states_behind(call)
+    wanted = Wanted("auto", "auto", k.device, k.dtype, call.decay, k.shape[1], None, transformed(), states=True)
+    backend = BACKENDS[(choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)).backend]
+    if not backend.checks_values:
+        check_values(log_decay, log_gain, beta, mask)
+    assert backend.states is not None  # it was chosen for having them
+    return backend.states(call)
 
 
 def explain(

@@ -6,11 +6,13 @@ from typing import NamedTuple
 import torch
 
 from lion.ops import torch_delta, torch_forms, torch_scan
+from lion.ops.call import Call
 from lion.ops.checks import Form, one_of
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
-from lion.ops.lowering import Kernel, lowered
+from lion.ops.lowering import Kernel, lowered, states_behind
 from lion.ops.plain import plain
+from lion.ops.state import States
 
 FORMS: dict[Form, str] = {
     "full": "the T x T matrix at once",
@@ -33,7 +35,7 @@ class Backend(NamedTuple):
     missing: Callable[[torch.device, torch.dtype], str | None]  # why it cannot run there, or None if it can
     checks_values: bool = False  # its kernels do, as they read
     opaque: bool = False  # its kernels are operators of their own, which torch.func cannot look into
-    states: bool = False  # its kernels take states and return them
+    states: Callable[[Call], States] | None = None  # `lion.attention_states`; its kernels take states and return them
 
 
 def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -45,8 +47,10 @@ def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 BACKENDS = {  # the fastest first
-    "cpu": Backend("compiled kernels for the CPU", _cpu_missing, checks_values=True, opaque=True),
-    "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None, states=True),
+    "cpu": Backend(
+        "compiled kernels for the CPU", _cpu_missing, checks_values=True, opaque=True, states=cpu_scan.states_behind
+    ),
+    "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None, states=states_behind),
 }
 
 TORCH_FORMS: dict[str, Kernel] = {

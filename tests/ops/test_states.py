@@ -83,8 +83,6 @@ def assert_close(got, want, tolerance):
 def test_pieces_are_the_whole(decay, gain, norm, direction):
     draw = random.Random(f"{SEED} {decay} {gain} {norm} {direction}")
     for kernel in kernels(decay, gain):
-        if kernel["backend"] == "cpu":
-            continue
         T = draw.choice((5, 11, 70))
         kwargs = problem(decay, T=T, gain=gain, mask=draw.random() < 0.5, self_weight=draw.random() < 0.5)
         options = {"norm": norm, "direction": direction, **kernel}
@@ -216,7 +214,6 @@ def test_gradients_of_states():
         ),
         ({"orders": torch.arange(5)[None]}, "with orders; expected one of the two: other orders cross"),
         ({"cu_seqlens": torch.tensor([0, 5])}, "with cu_seqlens; expected one of the two: a packed row has many"),
-        ({"backend": "cpu"}, "backend 'cpu' cannot run this: "),
     ],
 )
 def test_what_cannot_be(options, message):
