@@ -11,7 +11,7 @@ Text is generated token by token, from what a model keeps of the tokens before: 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -117,16 +117,9 @@ class CausalModel(Backbone):
                 are counted, from 0.
             embeddings: [B, T, dim], in place of ids.
             trace: a list, to which what enters each block is added.
-            weights: a list, to which each block's weights [B, H, T, T] are added (lion.nn.weighing).
+            weights: a list, to which each block's weights [B, H, T, T] are added (LionAttention.weights).
         """
-        x = self._enter(ids, embeddings, mask, cu_seqlens, position_ids, None)
-        for block in self.blocks:
-            if trace is not None:
-                trace.append(x)
-            x, _, found = self.run(block, x, mask, cu_seqlens, None, None, weights is not None)
-            if weights is not None:
-                weights.append(found)
-        return self.norm(x)
+        return self._run_blocks(ids, embeddings, mask, cu_seqlens, position_ids, None, None, trace, weights)[0]
 
     def prefill(
         self,
@@ -148,19 +141,10 @@ class CausalModel(Backbone):
         the layers read.
         """
         one_of("memory", memory, MEMORIES)
-        x = self._enter(ids, embeddings, mask, None, position_ids, states)
-        layers = []
-        for i, block in enumerate(self.blocks):
-            if trace is not None:
-                trace.append(x)
-            before = None if states is None else states.layers[i]
-            x, state, found = block(x, mask, None, before, memory, weights is not None)
-            layers.append(state)
-            if weights is not None:
-                weights.append(found)
-        B, T = x.shape[:2]
-        count = torch.full((B,), T, device=x.device) if mask is None else mask.sum(1)
-        return self.norm(x), States(layers, count if states is None else states.tokens + count)
+        hidden, layers = self._run_blocks(ids, embeddings, mask, None, position_ids, states, memory, trace, weights)
+        B, T = hidden.shape[:2]
+        count = torch.full((B,), T, device=hidden.device) if mask is None else mask.sum(1)
+        return hidden, States(layers, count if states is None else states.tokens + count)
 
     def step(self, ids: Tensor, states: States | None = None) -> tuple[Tensor, States]:
         """The next token of each sequence, [B] -> [B, dim], and the states to give with the ones after them."""
@@ -171,7 +155,7 @@ class CausalModel(Backbone):
         """[..., dim] -> [..., vocabulary], by the embedding of the tokens."""
         return F.linear(hidden, self.embed.weight)
 
-    def _enter(
+    def _run_blocks(
         self,
         ids: Tensor | None,
         embeddings: Tensor | None,
@@ -179,13 +163,27 @@ class CausalModel(Backbone):
         cu_seqlens: Tensor | None,
         position_ids: Tensor | None,
         states: States | None,
-    ) -> Tensor:
+        memory: str | None,
+        trace: list[Tensor] | None,
+        weights: list[Tensor] | None,
+    ) -> tuple[Tensor, list[Any]]:
+        """[B, T, dim], and what each block keeps if there is a `memory`."""
         if (ids is None) == (embeddings is None):
             raise ValueError("expected either ids or embeddings.")
         x = self.embed(ids) if embeddings is None else embeddings
         check_mask(mask, x.shape[:2])
         before = None if states is None else states.tokens
-        return self.drop(add_positions(x, self.positions, position_ids, mask, cu_seqlens, before=before))
+        x = self.drop(add_positions(x, self.positions, position_ids, mask, cu_seqlens, before=before))
+        kept = []
+        for i, block in enumerate(self.blocks):
+            if trace is not None:
+                trace.append(x)
+            past = None if states is None else states.layers[i]
+            x, after, found = self.run(block, x, mask, cu_seqlens, past, memory, weights is not None)
+            kept.append(after)
+            if weights is not None:
+                weights.append(found)
+        return self.norm(x), kept
 
 
 class Block(nn.Module):

@@ -64,7 +64,7 @@ class Encoder(Backbone):
             position_ids: [B, T] or [1, T], where positions are learned. By default the real tokens of each sequence
                 are counted, from 0.
             inputs_embeds: [B, T, dim], in the place of input_ids and their embeddings.
-            weights: a list, to which each layer's weights [B, H, T, T] are added (lion.nn.weighing).
+            weights: a list, to which each layer's weights [B, H, T, T] are added (LionAttention.weights).
         """
         x = self.embeddings(input_ids, mask, cu_seqlens, token_type_ids, position_ids, inputs_embeds)
         states = (x,) if all_states else ()

@@ -124,24 +124,22 @@ def _need(path: Path) -> None:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without transformers' progress bars: saving and loading take a moment."""
+    """Without transformers' progress bars and reports: it takes a moment, and the caller says what is wrong."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
 
 
 def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
     """A model of transformers' kind, and which of its weights are missing, unexpected and so on."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # the caller says what is wrong
     try:
         with quietly():
             return kind.from_pretrained(folder, output_loading_info=True, **options)
@@ -149,8 +147,6 @@ def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[
         raise
     except Exception as problem:  # transformers raises many kinds of errors for damaged files
         raise files.DamagedFile(f"{folder} cannot be loaded: {problem}") from problem
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:

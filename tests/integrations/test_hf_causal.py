@@ -386,7 +386,7 @@ def test_what_is_refused():
         generate(model, "cache", ids, cache_implementation="static")
     with pytest.raises(ValueError, match=r"attention_mask has shape \(2, 1, 4, 4\); expected \(2, 4\) = \[B, T\]"):
         model(ids, attention_mask=torch.ones(2, 1, 4, 4))
-    with pytest.raises(ValueError, match="expected either input_ids or inputs_embeds"):
+    with pytest.raises(ValueError, match="neither input_ids nor inputs_embeds is given"):
         model()
     model.generation_mode = "attention"
     with pytest.raises(ValueError, match="generation_mode is 'attention', which reads all tokens again by their ids"):

@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 from lion.integrations.hf.cache import LionCache, check_cache
 from lion.integrations.hf.config import MODES, LionCausalConfig
 from lion.integrations.hf.damage import check_generation
-from lion.integrations.hf.packing import Packing, packed_sequences, real_tokens
+from lion.integrations.hf.inputs import Packing, read_batch
 from lion.integrations.hf.pretrained import LionBase
 from lion.models.causal import MEMORIES, Block, CausalModel
 from lion.models.heads import Items
@@ -91,15 +91,10 @@ class LionForCausalLM(LionBase, GenerationMixin):
             shift_labels: [B, T], labels that are shifted already, in place of `labels`.
             packing: sequences packed into one row, by transformers' names for that.
         """
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        if given is None or (input_ids is not None and inputs_embeds is not None):
-            raise ValueError("expected either input_ids or inputs_embeds.")
-        if given.dim() != (2 if inputs_embeds is None else 3):
-            name, wanted = ("input_ids", "[B, T]") if inputs_embeds is None else ("inputs_embeds", "[B, T, dim]")
-            raise ValueError(f"{name} has shape {tuple(given.shape)}; expected {wanted}.")
         learned = self.model.positions is not None
-        mask = real_tokens(attention_mask, given, with_past=True)
-        borders = packed_sequences(given, mask, packing, position_ids, learned=learned)
+        given, mask, borders = read_batch(
+            input_ids, inputs_embeds, attention_mask, position_ids, packing, learned=learned, with_past=True
+        )
         cache = self._cache(past_key_values, use_cache, packed=borders is not None)
         weights: list[Tensor] | None = [] if self.asked("output_attentions", output_attentions) else None
         trace: list[Tensor] | None = [] if self.asked("output_hidden_states", output_hidden_states) else None

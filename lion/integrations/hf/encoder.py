@@ -22,7 +22,7 @@ from transformers.modeling_outputs import (
 from typing_extensions import Unpack
 
 from lion.integrations.hf.config import LionConfig
-from lion.integrations.hf.packing import Packing, packed_sequences, real_tokens
+from lion.integrations.hf.inputs import Packing, read_batch
 from lion.integrations.hf.pretrained import LionBase
 from lion.models.encoder import Embeddings, Encoder, EncoderLayer, make_attention
 from lion.models.heads import IGNORED, LOSSES, Items, MaskedLMHead, first_tokens, label_loss
@@ -116,12 +116,9 @@ class LionModel(LionPreTrainedModel):
             output_attentions: return every layer's weights too, [B, H, T, T], and compute by them: T^2 time and memory.
             packing: sequences packed into one row, by transformers' names for that.
         """
-        given = input_ids if inputs_embeds is None else inputs_embeds
         embeddings = self.encoder.embeddings
         learned = embeddings.positions is not None
-        mask, borders = real_tokens(attention_mask, given), None
-        if given is not None:
-            borders = packed_sequences(given, mask, packing, position_ids, learned=learned)
+        _, mask, borders = read_batch(input_ids, inputs_embeds, attention_mask, position_ids, packing, learned=learned)
         every = self.asked("output_hidden_states", output_hidden_states)
         weights: list[Tensor] | None = [] if self.asked("output_attentions", output_attentions) else None
         try:

@@ -1,5 +1,6 @@
 """What a batch says of its tokens, by transformers' names: which are real, and which are packed into one row."""
 
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 import torch
@@ -20,22 +21,6 @@ def is_traced(x: Tensor) -> bool:
     return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def real_tokens(attention_mask: Tensor | None, given: Tensor | None, *, with_past: bool = False) -> Tensor | None:
-    """[B, T], True for real tokens of `given` [B, T, ...], from the mask's last columns; None if all are real."""
-    if attention_mask is None or given is None:
-        return None
-    B, T = given.shape[:2]
-    shape = tuple(attention_mask.shape)
-    fits = len(shape) == 2 and shape[0] == B and (shape[1] >= T if with_past else shape[1] == T)
-    if not fits:
-        raise ValueError(
-            f"attention_mask has shape {shape}; expected {(B, T)} = [B, T], not 0 for real tokens: "
-            "linear attention has no scores that a mask of pairs could be added to."
-        )
-    mask = attention_mask[:, shape[1] - T :].bool()
-    return None if not is_traced(mask) and mask.all() else mask
-
-
 class Packing(TypedDict, total=False):
     """Sequences packed end to end into one row, with B = 1. (DataCollatorWithFlattening makes all of these.)"""
 
@@ -48,26 +33,60 @@ class Packing(TypedDict, total=False):
 
 
 PACKING = tuple(Packing.__annotations__)
+BORDERS = ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k")
 
 
-def packed_sequences(
-    given: Tensor, mask: Tensor | None, packing: Packing, position_ids: Tensor | None, *, learned: bool
-) -> Tensor | None:
-    """Borders of sequences packed end to end into one row, [sequences + 1]; None if there are none.
+def read_batch(
+    input_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    packing: Packing,
+    *,
+    learned: bool,
+    with_past: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The input [B, T] or [B, T, dim] that is given; its mask [B, T], True for real tokens, None if all are; and the
+    borders [sequences + 1] of packed sequences, None if there are none.
 
     Args:
-        given: [B, T, ...].
-        mask: [B, T], True for real tokens; None if all are.
-        position_ids: [B or 1, T], which begin anew with every sequence. (Under torch.compile and torch.export the
-            borders have to be given, since values cannot be looked at.)
+        attention_mask: [B, T], not 0 for real tokens; `with_past` it may be longer by the tokens before.
+        position_ids: [B or 1, T], which begin anew with every packed sequence. (Under torch.compile and torch.export
+            the borders have to be given, since values cannot be read.)
         learned: whether the model has learned positions. If not, position_ids may say nothing else.
     """
+    name, given, axes = "inputs_embeds", inputs_embeds, "[B, T, dim]"
+    if inputs_embeds is None:
+        name, given, axes = "input_ids", input_ids, "[B, T]"
+    if given is None or (input_ids is not None and inputs_embeds is not None):
+        got = "neither input_ids nor inputs_embeds is" if given is None else "input_ids and inputs_embeds are"
+        raise ValueError(f"{got} given; expected one of them.")
+    if given.dim() != 1 + axes.count(","):
+        raise ValueError(f"{name} has shape {tuple(given.shape)}; expected {axes}.")
+    mask = None if attention_mask is None else _real_tokens(attention_mask, given, with_past)
+    return given, mask, _packed_sequences(given, mask, packing, position_ids, learned)
+
+
+def _real_tokens(attention_mask: Tensor, given: Tensor, with_past: bool) -> Tensor | None:
+    B, T = given.shape[:2]
+    shape = tuple(attention_mask.shape)
+    fits = len(shape) == 2 and shape[0] == B and (shape[1] >= T if with_past else shape[1] == T)
+    if not fits:
+        raise ValueError(
+            f"attention_mask has shape {shape}; expected {(B, T)} = [B, T], not 0 for real tokens: "
+            "linear attention has no scores that a mask of pairs could be added to."
+        )
+    mask = attention_mask[:, shape[1] - T :].bool()
+    return None if not is_traced(mask) and mask.all() else mask
+
+
+def _packed_sequences(
+    given: Tensor, mask: Tensor | None, packing: Mapping[str, Any], position_ids: Tensor | None, learned: bool
+) -> Tensor | None:
     for name in packing:
         if name not in PACKING:
             raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
-    told = {"cu_seqlens": packing.get("cu_seqlens")}
-    told |= {"cu_seq_lens_q": packing.get("cu_seq_lens_q"), "cu_seq_lens_k": packing.get("cu_seq_lens_k")}
-    found: dict[str, Any] = {name: x for name, x in told.items() if x is not None}
+    found = {name: packing[name] for name in BORDERS if packing.get(name) is not None}
     if len(found) > 1:
         _check_agreement(found)
     seq_idx = packing.get("seq_idx")
