@@ -4,13 +4,12 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lion.configs import check
 from lion.data import fetch, lion_data_folder, stratified
 from lion.data.glue import GLUE, glue
 from lion.data.labelled import Labelled, LabelledTexts, imdb, labelled
@@ -54,11 +53,11 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     start: str = ""  # a run of `mlm` or `text`, or its model, to go on from; `model` then counts for its dropout only
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
-    known: ClassVar[type[Known]] = KnownTexts
-    usage: ClassVar[str] = "lion predict {run} 'a text'"
+    known = KnownTexts
+    usage = "lion predict {run} 'a text'"
 
     def __post_init__(self):
-        check(self)
+        super().__post_init__()
         one_of("dataset", self.dataset, TEXT_SETS)
 
     def resolved(self) -> "TextClassificationTask":
@@ -151,7 +150,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         tokenizer = load_tokenizer(trained.folder / "model")
         ids = tokenizer.encode([check_text("a text", given)], specials=True, max_length=known.max_length or None)
         logits = trained.model(torch.tensor(ids, device=trained.device)).logits
-        return Prediction(logits[0], known.classes.__getitem__)
+        return Prediction(logits[0])
 
 
 def _model_folder(start: str) -> Path:
