@@ -1,12 +1,13 @@
-"""Plain text for the terminal."""
+"""Text for the terminal: tables, and numbers with their units."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-LONGEST = 600  # characters of what is wrong with a file
+LONGEST = 600  # characters of a message about a file
+SHOWN = 20  # names listed in a message
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns as wide as they need to be; numbers (and dashes for none) to the right."""
+    """A table as text. Columns of numbers (and of "-" for none) are right-aligned."""
     cells = [[str(x) for x in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     numeric = [all(_is_number(row[i]) for row in cells[1:]) for i in range(len(header))]
@@ -35,6 +36,12 @@ def mebibytes(count: int | None) -> str:
     return f"{count / 2**20:,.0f}" if count >= 2**20 else "<1"
 
 
+def per_second(x: float | None) -> str:
+    if x is None:
+        return "-"
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
 def ratio(x: float | None) -> str:
     return "-" if x is None else f"{x:.3g}x"
 
@@ -44,6 +51,18 @@ def percent(share: float | None) -> str:
 
 
 def short(text: str) -> str:
-    """In one line, and not a long one."""
+    """A text in one line of at most `LONGEST` characters."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first names, shortened, for a message."""
+    every = list(names)
+    shown = ", ".join(repr(brief(name, 40)) for name in every[:SHOWN])
+    return shown if len(every) <= SHOWN else f"{shown} and {len(every) - SHOWN:,} more"
+
+
+def brief(value: object, most: int = 200) -> str:
+    text = str(value)
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"

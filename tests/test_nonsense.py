@@ -153,7 +153,7 @@ def test_keys_that_are_missing(missing, fails, finished, tmp_path):
 CONTENTS = {
     "empty": (b"", "run.json is damaged: it is no JSON"),
     "bytes": (b'{"run": "\xff"}', "run.json is damaged: it is no JSON ('utf-8' codec can't decode byte 0xff"),
-    "deep": (b"[" * 100_000, "run.json is damaged: its lists and objects are too deep in each other."),
+    "deep": (b"[" * 100_000, "run.json is damaged: its lists and objects are nested too deep."),
     "digits": (b"9" * 5000, "run.json is damaged: it is no JSON"),
     "null": (b"null", "run.json is None; expected an object."),
     "list": (b"[1, 2]", "run.json is [1, 2]; expected an object."),

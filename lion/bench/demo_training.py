@@ -1,4 +1,4 @@
-"""The demo's training: models of the same small size on the embedded digits, and one of them in every form."""
+"""The demo's training: small models of one size on scikit-learn's digits, and one of them in every form."""
 
 import shutil
 import time
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lion import recipes
 from lion.bench.report.page import FormResult, TrainedRun
-from lion.bench.timing import interleaved
+from lion.bench.timing import Work, interleaved, training
 from lion.models.saving import load_model
 from lion.nn.layers import set_form
 from lion.ops.kernels import FORMS
@@ -23,7 +23,7 @@ MODELS = ("lion_s", "lion_d", "lion_lit", "softmax")
 
 
 def train_all(folder: Path, changes: dict[str, str]) -> dict[str, TrainedRun]:
-    """One run after the other, then a step of each timed in turn."""
+    """Train one model after the other, then time a step of each, interleaved."""
     runs: dict[str, Run] = {}
     accuracy = {}
     for name in MODELS:
@@ -34,24 +34,18 @@ def train_all(folder: Path, changes: dict[str, str]) -> dict[str, TrainedRun]:
     models = {name: load_model(folder / name / "model") for name in MODELS}
     batch = runs["softmax"].task.train_set(0).__getitems__([(0, i) for i in range(runs["softmax"].batch)])
     seconds, _ = interleaved({name: _step(models[name], batch) for name in MODELS}, rounds=20)
-    return {
-        name: TrainedRun(folder / name, accuracy[name], seconds[name] * 1e3, _parameters(models[name]))
-        for name in MODELS
-    }
+    sizes = {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()}
+    return {name: TrainedRun(folder / name, accuracy[name], seconds[name] * 1e3, sizes[name]) for name in MODELS}
 
 
-def _step(model: nn.Module, batch: dict[str, Tensor]):
+def _step(model: nn.Module, batch: dict[str, Tensor]) -> Work:
     """A training step without the optimizer, which is the same for all."""
     parameters = list(model.train().parameters())
-    return lambda: torch.autograd.grad(F.cross_entropy(model(batch["image"]), batch["label"]), parameters)
-
-
-def _parameters(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
+    return training(lambda: F.cross_entropy(model(batch["image"]), batch["label"]), parameters)
 
 
 def in_every_form(folder: Path, bar: Bar) -> dict[str, FormResult]:
-    """The predictions of one trained model for all held-out digits, form by form."""
+    """The predictions of one trained model on the evaluation set, form by form."""
     model = load_model(folder / "model").eval()
     images = recipes.recipe("digits.lion_s").task.eval_set()
     batch = images.__getitems__([(0, i) for i in range(len(images))])
@@ -79,7 +73,7 @@ def training_table(runs: dict[str, TrainedRun]) -> str:
         (name, f"{x.parameters:,}", f"{x.accuracy:.2%}", f"{x.step_ms:.1f}", f"{x.step_ms / softmax:.2f}")
         for name, x in runs.items()
     ]
-    return table(("model", "parameters", "held-out accuracy", "step ms", "of softmax's"), rows)
+    return table(("model", "parameters", "accuracy", "step ms", "of softmax's"), rows)
 
 
 def forms_table(forms: dict[str, FormResult]) -> str:

@@ -1,4 +1,4 @@
-"""The peak memory of a piece of work, above what was in use when it began."""
+"""The peak memory of a piece of work, above the memory in use at its beginning."""
 
 import contextlib
 import ctypes
@@ -15,7 +15,7 @@ CLEAR = Path("/proc/self/clear_refs")
 
 
 def peak_memory(work: Callable[[], object], device: torch.device | None = None) -> int:
-    """Bytes that `work` added at its peak: of the device's allocator, or of this process on the CPU."""
+    """Bytes that `work` added at its peak: in the device's allocator, or on the CPU in this process."""
     gc.collect()
     _give_back()
     if device is not None and device.type == "cuda":
@@ -33,7 +33,7 @@ def peak_memory(work: Callable[[], object], device: torch.device | None = None) 
 
 
 def _give_back() -> None:
-    """Return what malloc has kept of earlier work, or it would hide what this work takes."""
+    """Make malloc return the memory of earlier work, which would hide what this work takes."""
     with contextlib.suppress(OSError, AttributeError):  # glibc only
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
@@ -46,7 +46,7 @@ def _status(field: str) -> int:
 
 
 def _sampled(work: Callable[[], object]) -> int:
-    """Where the system keeps no high-water mark that can be reset: look every millisecond."""
+    """The same by looking every millisecond, where the system has no high-water mark that can be reset."""
     import resource
 
     page = resource.getpagesize()

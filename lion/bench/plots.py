@@ -1,50 +1,47 @@
-"""Pictures beside measured numbers."""
+"""Line plots of measured numbers."""
 
-import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from lion.optional import need
 
-Line = Sequence[tuple[float, float]]
-PEERS = ("softmax", "BERT", "Mamba-2")  # what the others are compared with, in grey
+Points = list[tuple[float, float]]
+PEERS = ("softmax", "BERT", "Mamba-2")  # the models that the others are compared with, in grey
 
 
 class Panel(NamedTuple):
     title: str
-    x: str  # an axis with a base of 2
+    x: str  # label of an axis with base 2
     y: str
-    lines: Mapping[str, Line]
-    log: bool = True  # y, too; else it begins at 0
-    marks: Sequence[float] = ()  # of x
+    lines: Mapping[str, Points]
+    log: bool = True  # the y axis, too; else it begins at 0
+    marks: Sequence[float] = ()  # on the x axis
 
 
-def picture_beside(json_path: Path | None, draw: Callable[[Path], None]) -> None:
-    """A PNG with the name of the JSON, where numbers are written at all; says so."""
-    if json_path is None:
-        return
-    if not importlib.util.find_spec("matplotlib"):
-        print("no picture: matplotlib is not installed (pip install 'lion-attention[cli]')")
-        return
-    path = json_path.with_suffix(".png")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draw(path)
-    print(f"picture saved to {path}")
+def lines_of(
+    records: Sequence[dict], name: Callable[[dict], str], x: str, y: Callable[[dict], float | None]
+) -> dict[str, Points]:
+    """A line for each name, through the records that have y."""
+    lines: dict[str, Points] = {}
+    for record in records:
+        value = y(record)
+        if value is not None:
+            lines.setdefault(name(record), []).append((record[x], value))
+    return lines
 
 
-def draw_lines(rows: Sequence[Sequence[Panel]], path: Path) -> None:
-    """Rows of as many panels each, a line for every name; one that begins with a peer's is grey."""
+def draw_lines(rows: Sequence[Sequence[Panel]], path: Path, title: str = "") -> None:
+    """Rows of panels, and one legend. A line whose name begins with a peer's is grey."""
     need("matplotlib", "matplotlib", "cli").use("Agg")
     import matplotlib.pyplot as plt
 
-    room = (4.4 * len(rows[0]) + 2, 3.8 * len(rows))  # with the legend
-    figure, axes = plt.subplots(len(rows), len(rows[0]), figsize=room, layout="constrained", squeeze=False)
+    size = (4.4 * len(rows[0]) + 2, 3.8 * len(rows))  # with the legend
+    figure, axes = plt.subplots(len(rows), len(rows[0]), figsize=size, layout="constrained", squeeze=False)
     styles = _styles(dict.fromkeys(name for row in rows for panel in row for name in panel.lines))
     for axis, panel in zip(axes.flat, [panel for row in rows for panel in row], strict=True):
         for name, line in panel.lines.items():
-            if line:
-                axis.plot(*zip(*line, strict=True), marker="o", markersize=4, label=name, **styles[name])
+            axis.plot(*zip(*line, strict=True), marker="o", markersize=4, label=name, **styles[name])
         axis.set_title(panel.title, fontsize=10)
         axis.set_xscale("log", base=2)
         if panel.log:
@@ -63,16 +60,14 @@ def draw_lines(rows: Sequence[Sequence[Panel]], path: Path) -> None:
         axis.grid(alpha=0.3)
     handles = {label: h for axis in axes.flat for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
+    figure.suptitle(title)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
 
-def _styles(names: Sequence[str] | Mapping[str, object]) -> dict[str, dict]:
+def _styles(names: Collection[str]) -> dict[str, dict[str, str]]:
     peers = [name for name in names if name.startswith(PEERS)]
     others = [name for name in names if name not in peers]
-    colours = {name: f"C{n % 10}" for n, name in enumerate(others)} | dict.fromkeys(peers, "0.4")
-    dashes = ("--", ":", "-.")
-    return {
-        name: {"color": colours[name], "linestyle": dashes[peers.index(name) % 3] if name in peers else "-"}
-        for name in names
-    }
+    styles = {name: {"color": f"C{n % 10}"} for n, name in enumerate(others)}
+    return styles | {name: {"color": "0.4", "linestyle": ("--", ":", "-.")[n % 3]} for n, name in enumerate(peers)}

@@ -11,6 +11,7 @@ import numpy as np
 
 from lion.data import lion_data_folder
 from lion.files import DamagedFile, make_once
+from lion.terminal import brief
 
 
 def cached(
@@ -39,14 +40,10 @@ def reading_cache(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as problem:
-        said = str(problem) if isinstance(problem, DamagedFile) else f"{folder} is damaged ({_brief(problem)})."
+        words = " ".join(f"{type(problem).__name__}: {problem}".split())
+        said = str(problem) if isinstance(problem, DamagedFile) else f"{folder} is damaged ({brief(words)})."
         remedy = "" if f"remove {folder}" in said else f" It is made again: remove {folder}."
         raise DamagedFile(said + remedy) from problem
-
-
-def _brief(problem: Exception) -> str:
-    text = " ".join(f"{type(problem).__name__}: {problem}".split())
-    return text if len(text) <= 200 else f"{text[:199]}\u2026"
 
 
 def load_numbers(path: Path, ndim: tuple[int, ...], least: int = 0) -> np.ndarray:

@@ -14,9 +14,10 @@ from lion.configs import checked
 from lion.data.cache import stamps
 from lion.data.sources.fetching import located
 from lion.data.sources.hub import hub_rows, on_hub
-from lion.data.tables import check_text, ending, listed, place, records, text_blocks, text_lines
+from lion.data.tables import check_text, ending, place, records, text_blocks, text_lines
 from lion.limits import SomeExamples
 from lion.ops.checks import one_of
+from lion.terminal import listed
 
 IN_FOLDERS = (".txt", ".jsonl", ".json", ".parquet", ".arrow")
 ENDINGS = (*IN_FOLDERS, ".csv", ".tsv")  # a table in a folder of texts is more likely about the texts

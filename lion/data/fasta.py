@@ -8,9 +8,10 @@ import numpy as np
 
 from lion.data.cache import TokenFile, cached, load_numbers, reading_cache, stamps
 from lion.data.sources.fetching import located
-from lion.data.tables import brief, check_file, ending, place, text_blocks
+from lion.data.tables import check_file, ending, place, text_blocks
 from lion.files import DamagedFile, read_json, write_json
 from lion.progress import progress
+from lion.terminal import brief
 
 VOCABULARY = ("[PAD]", "A", "C", "G", "T", "N", "[MASK]", "[CLS]")  # by token
 PAD, A, C, G, T, N, MASK, CLS = range(len(VOCABULARY))

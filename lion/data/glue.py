@@ -10,8 +10,9 @@ import numpy as np
 
 from lion.data.labelled import Labelled, Text
 from lion.data.sources.hub import hub_rows, on_hub
-from lion.data.tables import brief, delimited, listed, place, records
+from lion.data.tables import delimited, place, records
 from lion.ops.checks import one_of
+from lion.terminal import brief, listed
 
 log = logging.getLogger(__name__)
 

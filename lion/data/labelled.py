@@ -14,9 +14,10 @@ from lion.data import digests
 from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
 from lion.data.sources.fetching import FETCHED, located
 from lion.data.splits import stratified
-from lion.data.tables import check_text, listed, place, records
+from lion.data.tables import check_text, place, records
 from lion.data.tokenizers import TextTokenizer
 from lion.ops.checks import one_of
+from lion.terminal import listed
 
 Text = str | tuple[str, str]  # a pair, for tasks that compare two texts
 SPLITS = ("train", "test")

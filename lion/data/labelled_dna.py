@@ -16,9 +16,10 @@ from lion.data.fasta import CLS, FASTA, PAD, encode, read_fasta, reverse_complem
 from lion.data.labelled import SPLITS, as_labels, labelled
 from lion.data.sources.fetching import FETCHED, located
 from lion.data.splits import stratified
-from lion.data.tables import brief, ending, listed, place, text_lines
+from lion.data.tables import ending, place, text_lines
 from lion.limits import Holdout, SomeTokens
 from lion.ops.checks import one_of
+from lion.terminal import brief, listed
 
 NAMED = re.compile(r"(?:^|[\s|;,])(?:label|class)[=:]([^\s|;,]+)", re.IGNORECASE)
 AROUND = 60  # nucleotides of UCI's splice junctions, 30 before and 30 after it

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from lion.data.sources.archives import reading
 from lion.optional import need
+from lion.terminal import brief, listed
 
 BLOCK = 1 << 20  # bytes read at a time
-SHOWN = 20  # names listed in a message
 UNREADABLE = "get it again, or allow to read it"
 
 
@@ -81,10 +81,7 @@ def delimited(path: Path, delimiter: str, *, quotes: bool) -> Iterator[tuple[int
     """The number of each row's first line, and its fields."""
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # the default, 131,072, is too little for texts
     rows = csv.reader(
-        text_lines(path),
-        delimiter=delimiter,
-        quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
-        strict=True,
+        text_lines(path), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, strict=True
     )
     while True:
         first = rows.line_num + 1
@@ -200,15 +197,3 @@ def check_text(at: str, column: str, text: object) -> None:
         text.encode()
     except UnicodeEncodeError as problem:
         raise ValueError(f"{at} has half a character in {column!r} ({problem}); expected text: repair it.") from None
-
-
-def listed(names: Any) -> str:
-    """The first names, shortened, for a message."""
-    every = list(names)
-    shown = ", ".join(repr(brief(name, 40)) for name in every[:SHOWN])
-    return shown if len(every) <= SHOWN else f"{shown} and {len(every) - SHOWN:,} more"
-
-
-def brief(value: object, most: int = 200) -> str:
-    text = str(value)
-    return text if len(text) <= most else f"{text[: most - 1]}\u2026"

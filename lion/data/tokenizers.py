@@ -13,10 +13,11 @@ from typing import Any
 from lion.configs import checked
 from lion.data.sources.archives import reading
 from lion.data.sources.fetching import located
-from lion.data.tables import brief, text_lines
+from lion.data.tables import text_lines
 from lion.files import read_object, replace, write_json
 from lion.limits import Vocabulary
 from lion.optional import need
+from lion.terminal import brief
 
 TOKENIZER, CONFIG, VOCABULARY = "tokenizer.json", "tokenizer_config.json", "vocab.txt"
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -288,10 +289,7 @@ def train_byte_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     made.pre_tokenizer = byte_level(add_prefix_space=False)
     made.decoder = package.decoders.ByteLevel()
     trainer = package.trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[END],
-        initial_alphabet=sorted(byte_level.alphabet()),
-        show_progress=False,
+        vocab_size=vocab_size, special_tokens=[END], initial_alphabet=sorted(byte_level.alphabet()), show_progress=False
     )
     made.train_from_iterator(_cut(_checked(documents)), trainer)
     return FastTokenizer(made.to_str())

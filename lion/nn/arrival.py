@@ -10,7 +10,7 @@ from torch import Tensor
 def token_before(
     path: Tensor, reverse: bool, mask: Tensor | None, cu_seqlens: Tensor | None, B: int
 ) -> tuple[Tensor, Tensor]:
-    """By token [B, T]: the real token that a walk along a path [T], or back, meets before it; and if there is one."""
+    """The real token that a walk along a path [T] meets before each token, [B, T], and whether there is one."""
     T = path.shape[0]
     if not T:
         return path.expand(B, 0), path.bool().expand(B, 0)

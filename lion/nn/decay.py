@@ -58,17 +58,17 @@ class TwoSided(Decay):
 
 
 def heads_axis(log_decay: Tensor) -> int:
-    """Where the heads are in a log_decay, by its rank."""
+    """The dimension of the heads in a log_decay, by its rank."""
     return -1 if log_decay.dim() in (1, 3) else -2
 
 
 def evenly(first: float, last: float, count: int) -> Tensor:
-    """torch.linspace, which transformers makes its own of while it loads a model."""
+    """torch.linspace, which transformers replaces while it loads a model."""
     return first + (last - first) / max(count - 1, 1) * torch.arange(count)
 
 
 def spread(first: float, last: float, *size: int) -> Tensor:
-    """Numbers from the first head's to the last's, the same for the channels of a head."""
+    """Linearly spaced over the heads, the same for the channels of a head."""
     heads = evenly(first, last, size[0])
     return heads.reshape(-1, *[1] * (len(size) - 1)).expand(size).clone()
 

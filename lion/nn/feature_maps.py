@@ -1,4 +1,4 @@
-"""Feature maps: what q and k go through before their products are taken."""
+"""Feature maps of queries and keys."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class FeatureMap(nn.Module):
         raise NotImplementedError
 
     def both(self, q: Tensor, k: Tensor) -> tuple[Features, Features]:
-        """Of queries and keys: always by the same map, or their products would mean nothing."""
+        """The features of queries and keys: always by the same map, or their products would mean nothing."""
         return self(q), self(k)
 
 
@@ -46,17 +46,17 @@ class Elementwise(FeatureMap):
 
 
 def relu(x: Tensor) -> Tensor:
-    """With a floor, so that no token is without any weight."""
+    """ReLU with a floor, so that every token has some weight."""
     return F.relu(x) + 1e-6
 
 
 def normalised_silu(x: Tensor) -> Tensor:
-    """Of length 1, so that a delta rule takes back no more than there is."""
+    """SiLU of length 1, so that a delta rule takes back no more than there is."""
     return F.normalize(F.silu(x), dim=-1)
 
 
 def plain_silu(x: Tensor) -> Tensor:
-    """Neither shifted nor normalised: HGRN-2's, of its queries."""
+    """SiLU, neither shifted nor normalised: HGRN-2's for its queries."""
     return F.silu(x)
 
 

@@ -13,11 +13,12 @@ from torch import Tensor
 from lion.nn.arrival import token_before
 from lion.nn.layers import LionAttention, Tokens
 from lion.ops.call import accumulation_dtype
+from lion.ops.division import divided
 from lion.ops.state import State, finite, where
 
 
 class Cache(NamedTuple):
-    """What all tokens so far leave for those after them. Masked tokens leave nothing, and cost nothing."""
+    """Keys, values, decays and gates of all tokens so far. Masked tokens leave nothing, and cost nothing."""
 
     k: Tensor  # [B, T, H, D]
     v: Tensor  # [B, T, H, V]; with the delta rule what was written, without what the state held under the key
@@ -144,17 +145,11 @@ def _cached_step(layer: LionAttention, y: Tokens, real: Tensor | None, cache: Ca
     if weight is not None:
         own = (q * (weight - 1) * new.k[:, 0] * (new.log_gain[:, 0] - top).exp()).sum(-1, keepdim=True)
         num, den = num + own * y.v[:, 0], den + own
-    if layer.variant.norm == "sum":
-        out = num / den
-    elif layer.variant.norm == "max":
-        out = num / torch.maximum(den.abs(), (-top).exp())
-    else:
-        out = num * top.exp()
-    return out.to(y.v.dtype), cache
+    return divided(num, den, layer.variant.norm, top).to(y.v.dtype), cache
 
 
 def _read(q: Tensor, cache: Cache, arriving: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-    """What q [B, H, D] reads: values [B, H, V] and weights [B, H, 1], times exp(-top), and top [B, H, 1]."""
+    """A query's [B, H, D] sum of values [B, H, V] and of weights [B, H, 1], times exp(-top), and top [B, H, 1]."""
     wide = accumulation_dtype(q)
     exponent = cache.log_gain + _later_costs(cache.log_decay) + arriving
     top = finite(exponent.amax((1, 3), keepdim=True))  # [B, 1, H or 1, 1]
@@ -164,11 +159,11 @@ def _read(q: Tensor, cache: Cache, arriving: Tensor | float = 0.0) -> tuple[Tens
 
 
 def _later_costs(cost: Tensor) -> Tensor:
-    """Of the tokens after each, added up; never a difference of sums, in which decays would be lost."""
+    """The sum of the costs of all later tokens; never a difference of sums, in which decays would be lost."""
     after = torch.cat([cost[:, 1:], torch.zeros_like(cost[:, :1])], 1)
     return after.flip(1).cumsum(1).flip(1)
 
 
 def _take(x: Tensor, tokens: Tensor) -> Tensor:
-    """Of x [B, T, H, .] these tokens, [B, T]."""
+    """Rows of x [B, T, H, .] by token, [B, T]."""
     return x.gather(1, tokens[..., None, None].expand(-1, -1, *x.shape[2:]))

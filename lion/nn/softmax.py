@@ -38,7 +38,7 @@ def softmax_attention(
 
 
 class KeysAndValues(NamedTuple):
-    """Of all tokens so far, [B, T, H, .] each."""
+    """The cache of softmax attention: all tokens so far, [B, T, H, .] each."""
 
     k: Tensor
     v: Tensor

@@ -12,9 +12,9 @@ from lion import legacy
 from lion.ops.call import Call
 from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, as_pair, check, check_values
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
-from lion.ops.lowering import states_behind
 from lion.ops.plain import transformed
 from lion.ops.state import State, States
+from lion.ops.torch.lowering import states_behind
 
 log = logging.getLogger("lion")
 
@@ -163,7 +163,7 @@ def attention_states(
     forward_state: State | None = None,
     reverse_state: State | None = None,
 ) -> States:
-    """What `attention(..., return_states=True)` returns besides the outputs, for no more than that takes.
+    """The states that `attention(..., return_states=True)` returns, without computing the outputs.
 
     Without states that come in, this is what a piece of a sequence sends on by itself: pieces that are worked on
     anywhere, in any order, are then joined (`State.join`).
@@ -236,7 +236,7 @@ def _autocasts(q: Tensor) -> bool:
 
 
 def _as_autocast(call: Call) -> Call:
-    """With q, k and v in the dtype that torch's own attention would take."""
+    """The call with q, k and v in the dtype that torch's own attention would take."""
     dtype = torch.get_autocast_dtype(call.q.device.type)
     castable = (torch.float32, torch.bfloat16, torch.float16)
     q, k, v = (x.to(dtype) if isinstance(x, Tensor) and x.dtype in castable else x for x in call[:3])

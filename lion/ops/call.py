@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
     @property
     def log_decays(self) -> tuple[Tensor | None, Tensor | None]:
-        """What the forward and the reverse walk pay."""
+        """The log decays of the forward and of the reverse walk."""
         return self.log_decay, self.log_decay if self.log_decay_reverse is None else self.log_decay_reverse
 
 

@@ -1,4 +1,4 @@
-"""What `lion.attention` refuses, and how it says so: what it got, what it wanted, and the remedy."""
+"""Checks of the arguments of `lion.attention`. Every message says what was got, what was expected, and the remedy."""
 
 import difflib
 import itertools
@@ -47,7 +47,7 @@ def check(call: "Call") -> None:
 
 
 def _check_states(call: "Call") -> None:
-    """That a piece of a sequence can have states, and that they fit it."""
+    """Raise unless the call can have states, and they fit it."""
     refused = {
         "norm='unmasked'": call.norm == "unmasked",
         "orders": call.orders is not None,
@@ -90,7 +90,7 @@ def check_fit(call: "Call") -> None:
 
 
 def check_others(call: "Call") -> None:
-    """That what comes with q fits it."""
+    """Raise unless all other arguments fit q."""
     q, mask, log_gain, orders = call.q, call.mask, call.log_gain, call.orders
     if mask is not None:
         _tensor("mask", mask, q, "a bool", remedy="True marks a real token: mask.bool()")
@@ -180,7 +180,7 @@ def check_values(call: "Call") -> None:
 
 
 def check_ids(name: str, ids: Tensor | None, embedding: torch.nn.Embedding | None) -> None:
-    """That each has an embedding."""
+    """Raise unless each id has an embedding."""
     if ids is None or embedding is None:
         return
     hint = ": is this the tokenizer that it was trained with?" if name == "input_ids" else "."
@@ -330,7 +330,7 @@ def _check_permutations(orders: Tensor, cu_seqlens: Tensor | None, q: Tensor) ->
 def _check_values(
     name: str, x: Tensor, most: float, mask: Tensor | None, want: str, *, least: float = -torch.inf
 ) -> None:
-    """What masked tokens hold does not count."""
+    """Raise if a value is out of range. Values of masked tokens may be anything."""
     if not can_read(x) or not x.numel():
         return
     least_found, most_found = (x.detach() if x.requires_grad else x).aminmax()
@@ -348,7 +348,7 @@ def _check_values(
 
 
 def can_read(x: Tensor) -> bool:
-    """Whether values can be looked at: not while a graph is being traced or captured, or for many x at once."""
+    """Whether the values of x can be read: not while a graph is traced or captured, nor under torch.func."""
     if torch.compiler.is_compiling() or x.is_meta or isinstance(x, FakeTensor) or transformed():
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -68,7 +68,7 @@ def attention(
 
 
 def _both_ways(log_decay: Tensor | tuple[Tensor, Tensor] | None) -> tuple[Tensor | None, Tensor | None]:
-    """What a walk forward and a walk in reverse pay for leaving a token."""
+    """The log decays of the forward and of the reverse walk."""
     return log_decay if isinstance(log_decay, tuple) else (log_decay, log_decay)
 
 
@@ -91,7 +91,7 @@ def states(
     forward_state: tuple[Tensor, Tensor] | None = None,
     reverse_state: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """What the forward walk carries behind the last token, and the reverse walk before the first: (U, u) each."""
+    """The states (U, u) of the forward walk behind the last token, and of the reverse walk before the first."""
     B, T, H, D = k.shape
     k, v = k.double(), v.double()
     k = k if log_gain is None else k * log_gain.double().exp()[..., None]

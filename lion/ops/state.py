@@ -51,7 +51,7 @@ class State(NamedTuple):
         return State(self.sums * kept[..., None], self.keys * kept, log_decay, transition=transition)
 
     def unknown(self) -> Tensor:
-        """In place of a transition."""
+        """An empty transition: it is not known."""
         return self.sums.new_empty(*self.sums.shape[:2], 0, 0)
 
     def join(self, later: "State") -> "State":
@@ -73,10 +73,7 @@ class State(NamedTuple):
             kept = later.log_decay.exp()
             return State(later.sums + self.sums * kept[..., None], later.keys + self.keys * kept, log_decay)
         mine, its = (x.log_scale if x.log_scale is not None else torch.zeros_like(x.log_decay) for x in (self, later))
-        arrived = mine + later.log_decay
-        scale = torch.maximum(arrived, its).detach()
-        floor = finite(scale)
-        kept, added = (arrived - floor).exp(), (its - floor).exp()
+        scale, kept, added = common_scale(mine + later.log_decay, its)
         return State(
             later.sums * added[..., None] + self.sums * kept[..., None],
             later.keys * added + self.keys * kept,
@@ -86,19 +83,26 @@ class State(NamedTuple):
 
 
 class States(NamedTuple):
-    """What both walks carry out of a piece; None for a walk that there is not."""
+    """The states that both walks carry out of a piece; None for a direction that is not walked."""
 
     forward: State | None  # behind the last token: for the piece after this one
     reverse: State | None  # before the first token: for the piece before this one
 
 
 def where(chosen: Tensor, x: Tensor, other: Tensor) -> Tensor:
-    """By sequence: chosen [B]; x, other [B, ...]"""
+    """x for the chosen sequences of the batch, the other for the rest: chosen [B]; x, other [B, ...]"""
     return torch.where(chosen.reshape(-1, *[1] * (x.dim() - 1)), x, other)
 
 
+def common_scale(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The log of a scale for two sums that come at log scales a and b, and what each is to be multiplied with."""
+    scale = torch.maximum(a, b).detach()
+    floor = finite(scale)
+    return scale, (a - floor).exp(), (b - floor).exp()
+
+
 def finite(exponent: Tensor) -> Tensor:
-    """Where nothing is left, any scale will do."""
+    """The exponent, or 0 where it is -inf: nothing is left there, and any scale will do."""
     return torch.where(exponent.isneginf(), 0, exponent)
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import Norm
-from lion.ops.state import State, finite
+from lion.ops.division import divided
+from lion.ops.state import State, common_scale, finite
 
 
 def attention_step(
@@ -55,9 +56,8 @@ def attention_step(
     if state.log_scale is not None or log_gain is not None:
         gain = torch.zeros_like(cost) if log_gain is None else log_gain.to(dtype)[..., None]
         arrived = arriving if state.log_scale is None else state.log_scale + arriving
-        scale = torch.maximum(arrived, gain)
-        floor = finite(scale)
-        kept, k = (arrived - floor).exp(), k * (gain - floor).exp()
+        scale, kept, let_in = common_scale(arrived, gain)
+        k, floor = k * let_in, finite(scale)
         top = floor.amax(-1, keepdim=True)  # channels that decay apart have scales of their own, the reader has one
         q = q * (floor - top).exp() if floor.shape[-1] > 1 else q
     met = state if kept is None else state.times(kept)
@@ -80,13 +80,7 @@ def attention_step(
         out, den = _read(q, met.sums) + own * v, (q * met.keys).sum(-1, keepdim=True) + own
         if beta is not None:  # what a token takes back, whatever weight it has for itself
             out = out + (q * key).sum(-1, keepdim=True) * (written - v)
-    if norm == "sum":
-        out = out / den
-    elif norm == "max":
-        out = out / (den.abs().clamp(min=1) if top is None else torch.maximum(den.abs(), (-top).exp()))
-    elif top is not None:
-        out = out * top.exp()
-    return out.to(out_dtype), after
+    return divided(out, den, norm, top).to(out_dtype), after
 
 
 def _nothing(q: Tensor, v: Tensor, cost: Tensor, *, gated: bool, delta: bool) -> State:

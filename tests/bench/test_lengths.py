@@ -147,5 +147,5 @@ def test_a_run_of_another_kind(runs, monkeypatch):
     trained = load_run(runs["lion_s"])
     other = trained._replace(task=CausalTask())
     monkeypatch.setattr(lengths, "load_run", lambda folder: other)
-    with pytest.raises(ValueError, match="has no hidden tokens to find; expected one of `lion train mlm`"):
+    with pytest.raises(ValueError, match="is no masked language model; expected one of `lion train mlm`"):
         lengths.run([runs["lion_s"]])

@@ -67,7 +67,7 @@ def test_bench_kernel_prints_what_it_measured(monkeypatch, capsys, tmp_path):
 
 
 def test_bench_layer_and_variants(capsys, tmp_path):
-    seconds = layer.run(batch=1, tokens=5, dim=12, heads=3, every=True, rounds=1, json_path=tmp_path / "layer.json")
+    seconds = layer.run(batch=1, tokens=5, dim=12, heads=3, all=True, rounds=1, json_path=tmp_path / "layer.json")
     assert set(seconds) >= {"softmax", "lion_s, 2 orders", "mamba"}
     op_variants.run(Shape(1, 2, 70, 8), rounds=1, json_path=tmp_path / "kinds.json")
     printed = capsys.readouterr().out

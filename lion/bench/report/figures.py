@@ -1,7 +1,7 @@
-"""How the demo's report looks: elements of HTML, plots as SVG, pictures as PNG, and the style sheet.
+"""The look of the demo's report: HTML elements, plots as SVG, pictures as PNG, and the style sheet.
 
-Nothing is loaded from anywhere, and no library draws: plots take their colours from the page's style sheet, so that
-they follow the reader's light or dark mode, and stay sharp on paper.
+The page loads nothing, and no library draws: plots take their colours from the style sheet, so that they follow the
+reader's light or dark mode, and stay sharp on paper.
 """
 
 import base64
@@ -10,22 +10,23 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-# On light and on dark ground; after Okabe and Ito, whose colours differ for all kinds of colour vision.
-COLOURS = {
-    "lion_s": ("#0067a6", "#5ab4ec"),
-    "lion_d": ("#c8500a", "#f2915a"),
-    "lion_lit": ("#00805c", "#3cc8a0"),
-    "softmax": ("#6b7078", "#a3a9b2"),
-    "full": ("#b0487f", "#e08fbd"),
-    "rnn": ("#8a6a00", "#d9b640"),
-    "chunk": ("#6b53b8", "#a995ee"),
-    "scan": ("#0067a6", "#5ab4ec"),
+# Colours on light and on dark ground, after Okabe and Ito, for all kinds of colour vision; and markers.
+LOOKS = {
+    "lion_s": ("#0067a6", "#5ab4ec", "circle"),
+    "lion_d": ("#c8500a", "#f2915a", "square"),
+    "lion_lit": ("#00805c", "#3cc8a0", "triangle"),
+    "softmax": ("#6b7078", "#a3a9b2", "cross"),
+    "full": ("#b0487f", "#e08fbd", "square"),
+    "rnn": ("#8a6a00", "#d9b640", "triangle"),
+    "chunk": ("#6b53b8", "#a995ee", "diamond"),
+    "scan": ("#0067a6", "#5ab4ec", "circle"),
 }
-# From none to all, on light and on dark ground.
+# Colours from none to all, on light and on dark ground.
 RAMPS = {
     "ink": (("#f7f5f0", "#8b8a86", "#17181a"), ("#212427", "#7d7f82", "#f4f2ec")),
     "lion_s": (("#f2f6f9", "#5aa7da", "#003c68"), ("#1f252b", "#2a7fbd", "#b5e0ff")),
@@ -38,27 +39,17 @@ MARKERS = {  # outlines around 0
     "diamond": "M0-4.4L4.4 0L0 4.4L-4.4 0z",
     "cross": "M-3.2-3.2L3.2 3.2M3.2-3.2L-3.2 3.2",
 }
-SHAPES = {
-    "lion_s": "circle",
-    "lion_d": "square",
-    "lion_lit": "triangle",
-    "softmax": "cross",
-    "full": "square",
-    "rnn": "triangle",
-    "chunk": "diamond",
-    "scan": "circle",
-}
 VOID = {"br", "img", "meta", "source"}
 WIDTH, HEIGHT = 420, 270
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 32, 44
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
 
 def tag(name: str, /, *inside: object, **attributes: object) -> Html:
-    """An element. Everything is escaped, but what is Html. A trailing _ of an attribute is left out, others are -."""
+    """An element. Text is escaped, Html is not. In an attribute's name, _ becomes - and a trailing _ goes."""
     named = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"' for key, value in attributes.items()
     )
@@ -86,7 +77,7 @@ class Axis(NamedTuple):
 
     @staticmethod
     def linear(label: str, low: float, high: float, *, percent: bool = False) -> "Axis":
-        """With about five round numbers."""
+        """A linear axis with about five round numbers."""
         rough = (high - low) / 5
         power = math.floor(math.log10(rough))
         step = min((1, 2, 5, 10), key=lambda x: abs(x * 10.0**power - rough)) * 10.0**power
@@ -96,19 +87,19 @@ class Axis(NamedTuple):
 
     @staticmethod
     def powers(label: str, values: Sequence[float], base: int = 10) -> "Axis":
-        """Logarithmic, with marks at powers of the base."""
+        """A logarithmic axis with marks at powers of the base."""
         low, high = min(values) / 1.3, max(values) * 1.3
         marks = range(math.ceil(math.log(low, base)), math.floor(math.log(high, base)) + 1)
         return Axis(label, low, high, {float(base) ** n: f"{float(base) ** n:,.10g}" for n in marks}, log=True)
 
     def at(self, x: float) -> float:
-        """0 at its low end, 1 at its high end."""
+        """The place of x on the axis: 0 at its low end, 1 at its high end."""
         low, high, x = (math.log(v) if self.log else v for v in (self.low, self.high, x))
         return (x - low) / (high - low)
 
 
 class Line(NamedTuple):
-    name: str  # of COLOURS
+    name: str  # of LOOKS
     points: Sequence[tuple[float, float]]
     tips: Sequence[str] = ()  # one per point, which then has a marker
 
@@ -126,31 +117,25 @@ def plot(lines: Sequence[Line], x: Axis, y: Axis, about: str) -> Html:
 
 
 def legend(lines: Sequence[tuple[str, str]]) -> Html:
-    """Of (name, label)."""
+    """A legend of (name, label)."""
     items = []
     for name, label in lines:
         line = tag("path", d="M0 7H26", class_=f"line {name}")
-        items.append(
-            tag(
-                "li",
-                tag("svg", line, _marker(name, 13, 7), viewBox="0 0 26 14", aria_hidden="true"),
-                label,
-                style=colour(name),
-            )
-        )
+        sample = tag("svg", line, _marker(name, 13, 7), viewBox="0 0 26 14", aria_hidden="true")
+        items.append(tag("li", sample, label, style=colour(name)))
     return tag("ul", *items, class_="legend")
 
 
 class Row(NamedTuple):
-    group: str  # shown where it changes
+    group: str  # the name is shown for the first row of a group
     label: str
-    values: np.ndarray  # one is shown as a dot, many as a hill
+    values: np.ndarray  # a single one is a dot, several are a hill
     begin: float  # a ring
     tip: str
 
 
 def hills(name: str, rows: Sequence[Row], x: Axis, line_at: tuple[float, str], about: str) -> Html:
-    """How values are distributed, a row for each of several sets."""
+    """Distributions of values, a row for each."""
     step, gap, left, top = 23, 12, 108, 34
     wide = WIDTH - left - RIGHT
     parts, place, group = [], 0.0, ""
@@ -191,7 +176,7 @@ def _hill(values: np.ndarray, x: Axis, wide: float, base: float, height: float) 
 
 
 def picture(ramp: str, shares: np.ndarray, about: str) -> Html:
-    """Numbers from 0 to 1, [height, width], as pixels: one picture for light ground and one for dark."""
+    """Numbers from 0 to 1, [height, width], as pixels: a picture for light mode and one for dark mode."""
     light, dark = (_data(_png(_ramp(shares, stops))) for stops in RAMPS[ramp])
     height, width = shares.shape
     return tag(
@@ -202,7 +187,7 @@ def picture(ramp: str, shares: np.ndarray, about: str) -> Html:
 
 
 def key(ramp: str, low: str, high: str) -> Html:
-    """What the colours of pictures stand for."""
+    """A key to the colours of pictures."""
     return tag("div", tag("span", low), picture(ramp, np.linspace(0, 1, 64)[None], ""), tag("span", high), class_="key")
 
 
@@ -216,7 +201,7 @@ def _ramp(shares: np.ndarray, stops: Sequence[str]) -> np.ndarray:
 
 def _png(pixels: np.ndarray) -> bytes:
     height, width, _ = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], 1)  # 0: rows as they are
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], 1)  # 0: unfiltered rows
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -236,13 +221,13 @@ def _svg(body: Html, height: float, about: str) -> Html:
 
 def _marker(name: str, x: float, y: float, tip: str = "") -> Html:
     title = tag("title", tip) if tip else ""
-    shape = SHAPES[name]
-    kind = "cross" if shape == "cross" else "dot"
-    return tag("path", title, d=MARKERS[shape], transform=f"translate({x:.1f} {y:.1f})", class_=kind)
+    marker = LOOKS[name][2]
+    kind = "cross" if marker == "cross" else "dot"
+    return tag("path", title, d=MARKERS[marker], transform=f"translate({x:.1f} {y:.1f})", class_=kind)
 
 
 def _ticks(x: Axis, wide: float, high: float) -> Html:
-    """Along the bottom; a label may have two lines."""
+    """The ticks of the x axis; a label may have two lines."""
     parts = []
     lines = 1
     for value, label in x.ticks.items():
@@ -266,128 +251,8 @@ def _rungs(y: Axis, wide: float, high: float) -> Html:
     return tag("g", *parts)
 
 
-STYLE = """
-:root { color-scheme: light dark; --page: #faf9f6; --card: #ffffff; --ink: #1b1d20; --soft: #545a63; --faint: #70767e;
-  --edge: #e4e1d9; --grid: #eae8e2; --accent: var(--lion_s); @light }
-@media (prefers-color-scheme: dark) { :root { --page: #121416; --card: #1a1d20; --ink: #eceae5; --soft: #a9afb7;
-  --faint: #8b9199; --edge: #2b2f34; --grid: #282c30; @dark } }
-* { box-sizing: border-box; }
-html { scroll-behavior: smooth; -webkit-text-size-adjust: 100%; }
-body { margin: 0; background: var(--page); color: var(--ink); line-height: 1.6; font-size: 1.0625rem;
-  font-family: "Inter var", Inter, ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue",
-  "Noto Sans", sans-serif; font-feature-settings: "cv11"; -webkit-font-smoothing: antialiased; }
-header, section, footer, nav { max-width: 62rem; margin: 0 auto; padding: 0 1.5rem; }
-header { padding-top: clamp(2.5rem, 7vw, 5rem); }
-.brand { color: var(--accent); font-weight: 650; letter-spacing: .02em; margin: 0 0 .9rem; }
-h1 { font-size: clamp(1.8rem, 4.6vw, 2.85rem); line-height: 1.14; letter-spacing: -.025em; font-weight: 680;
-  margin: 0 0 1rem; max-width: 24em; text-wrap: balance; }
-.lead { font-size: clamp(1.06rem, 2vw, 1.2rem); color: var(--soft); max-width: 40em; margin: 0; text-wrap: pretty; }
-.cards { display: grid; grid-template-columns: repeat(4, 1fr); gap: .9rem; margin: 2.2rem 0 0; padding: 0; }
-.cards div { background: var(--card); border: 1px solid var(--edge); border-radius: 14px; padding: 1.1rem 1.15rem; }
-.cards dt { font-size: .875rem; color: var(--soft); line-height: 1.4; }
-.cards dd { margin: 0; }
-.cards .figure { font-size: clamp(1.65rem, 3.6vw, 2.2rem); font-weight: 680; letter-spacing: -.03em; line-height: 1.15;
-  font-variant-numeric: tabular-nums; margin-bottom: .3rem; white-space: nowrap; }
-.cards .figure small { font-size: .55em; font-weight: 600; letter-spacing: 0; color: var(--soft); margin-left: .2em; }
-.cards .beside { font-size: .8125rem; color: var(--faint); margin-top: .45rem; line-height: 1.4; }
-.cards div { display: flex; flex-direction: column; }
-.cards .figure { order: -1; }
-nav { margin-top: 2rem; }
-nav ul { display: flex; flex-wrap: wrap; gap: .35rem 1.4rem; margin: 0; padding: .9rem 0; list-style: none;
-  border-block: 1px solid var(--edge); font-size: .925rem; }
-nav a { color: var(--soft); text-decoration: none; }
-nav a:hover { color: var(--accent); }
-section { padding-top: 3.6rem; scroll-margin-top: 0; }
-h2 { font-size: clamp(1.35rem, 2.8vw, 1.65rem); letter-spacing: -.018em; line-height: 1.25; font-weight: 660;
-  margin: 0 0 .6rem; }
-h3 { font-size: 1rem; font-weight: 640; margin: 0 0 .2rem; }
-p { max-width: 44em; margin: 0 0 .8rem; text-wrap: pretty; }
-section > p { color: var(--soft); }
-strong { color: var(--ink); font-weight: 620; }
-code { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .88em; }
-.panel { background: var(--card); border: 1px solid var(--edge); border-radius: 14px; padding: 1.25rem;
-  margin: 1.3rem 0 0; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.6rem 1.8rem; }
-figure { margin: 0; min-width: 0; }
-figcaption, .note { font-size: .875rem; color: var(--soft); line-height: 1.5; margin: .6rem 0 0; max-width: 52em; }
-.legend { display: flex; flex-wrap: wrap; gap: .3rem 1.3rem; list-style: none; margin: 0 0 1rem; padding: 0;
-  font-size: .9rem; }
-.legend li { display: flex; align-items: center; gap: .5rem; }
-.legend svg { width: 26px; height: 14px; flex: none; overflow: visible; }
-.plot { display: block; width: 100%; height: auto; }
-.plot text { font-size: 11.5px; fill: var(--soft); font-variant-numeric: tabular-nums; }
-.plot .strong { fill: var(--ink); font-weight: 600; }
-.plot .faint { fill: var(--faint); font-size: 10.5px; }
-.grid { stroke: var(--grid); stroke-width: 1; fill: none; }
-.mark { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 2 3; }
-.line { stroke: var(--c); stroke-width: 2; fill: none; stroke-linejoin: round; stroke-linecap: round; }
-.softmax .line, .line.softmax { stroke-dasharray: 5 4; }
-.dot { fill: var(--c); stroke: var(--card); stroke-width: 1; }
-.cross { stroke: var(--c); stroke-width: 2; stroke-linecap: round; fill: none; }
-.hill { fill: var(--c); fill-opacity: .28; stroke: var(--c); stroke-width: 1.4; stroke-linejoin: round; }
-.ring { fill: var(--card); stroke: var(--c); stroke-width: 1.5; }
-.scroll { overflow-x: auto; margin: 0 -1.25rem; padding: 0 1.25rem; }
-table { border-collapse: collapse; width: 100%; font-size: .95rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .6rem 1.1rem .6rem 0; border-bottom: 1px solid var(--grid);
-  vertical-align: baseline; }
-th:last-child, td:last-child { padding-right: 0; }
-tbody tr:last-child > * { border-bottom: 0; }
-thead th { font-size: .8125rem; font-weight: 550; color: var(--soft); line-height: 1.35; vertical-align: bottom; }
-tbody th { font-weight: 600; }
-.label { display: inline-block; min-width: 6.6em; white-space: nowrap; }
-.about { display: inline-block; color: var(--soft); font-weight: 400; font-size: .9rem; }
-.number { text-align: right; white-space: nowrap; }
-thead .number { white-space: normal; max-width: 8.5em; }
-.below { color: var(--faint); }
-.chip { display: inline-block; width: .72em; height: .72em; border-radius: 3px; background: var(--c);
-  margin-right: .6em; }
-.masks { display: grid; grid-template-columns: 11.5rem 1fr; gap: 2rem 2.2rem; align-items: start; }
-.masks .note { margin: 2.1rem 0 0; }
-.digit h3 { margin-bottom: .6rem; }
-.title { display: flex; flex-wrap: wrap; justify-content: space-between; align-items: baseline; gap: 0 1.5rem;
-  margin-bottom: .6rem; }
-.title h3 { margin: 0; }
-.heads { display: grid; grid-template-columns: repeat(4, 1fr); gap: .5rem .9rem; }
-.heads figcaption { margin-top: .3rem; font-size: .8125rem; line-height: 1.4; }
-.heads figcaption strong { display: block; }
-.key { display: grid; grid-template-columns: auto 1fr auto; gap: .5rem; align-items: center; font-size: .8125rem;
-  color: var(--soft); white-space: nowrap; }
-.key picture { width: 5.5rem; }
-.key img { height: .55rem; border-radius: 3px; image-rendering: auto; }
-picture, img { display: block; width: 100%; }
-img { height: auto; image-rendering: pixelated; border-radius: 4px; outline: 1px solid var(--edge); }
-footer { margin-top: 4rem; padding-bottom: 3rem; color: var(--faint); font-size: .875rem; }
-footer dl { display: flex; flex-wrap: wrap; gap: .3rem 1.6rem; margin: 0; padding-top: 1.2rem;
-  border-top: 1px solid var(--edge); }
-footer dl div { display: flex; gap: .45rem; }
-footer dd { margin: 0; color: var(--soft); }
-@media (max-width: 56rem) { .cards { grid-template-columns: repeat(2, 1fr); } }
-@media (max-width: 40rem) {
-  body { font-size: 1rem; }
-  header, section, footer, nav { padding-inline: 1.1rem; }
-  .cards { gap: .6rem; } .cards div { padding: .9rem; }
-  .panel { padding: 1rem; } .scroll { margin: 0 -1rem; padding: 0 1rem; }
-  .masks { grid-template-columns: 1fr; gap: .8rem; } .masks .note { margin: .8rem 0 0; } .digit { max-width: 8rem; }
-  .heads { gap: .5rem; } .heads figcaption { font-size: .75rem; line-height: 1.35; }
-  .plot text { font-size: 13.5px; } .plot .faint { font-size: 12px; }
-  th, td { padding-right: .9rem; } .about { display: block; font-size: .8125rem; line-height: 1.35; max-width: 11em; }
-}
-@media print {
-  @page { margin: 14mm; }
-  body { background: none; font-size: 10pt; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  nav { display: none; }
-  header { padding-top: 0; } section { padding-top: 1.6rem; }
-  header, section, footer { padding-inline: 0; max-width: none; }
-  .cards { grid-template-columns: repeat(4, 1fr); } .pair { grid-template-columns: 1fr 1fr; }
-  .panel, .cards div, figure, tr, p { break-inside: avoid; } h2, section > p { break-after: avoid; }
-  .plot text { font-size: 13.5px; } .plot .faint { font-size: 12px; }
-  .scroll { overflow: visible; }
-}
-"""
-
-
 def style() -> str:
-    sheet = STYLE
+    sheet = Path(__file__).with_name("style.css").read_text()
     for place, i in (("@light", 0), ("@dark", 1)):
-        sheet = sheet.replace(place, " ".join(f"--{name}: {both[i]};" for name, both in COLOURS.items()))
+        sheet = sheet.replace(place, " ".join(f"--{name}: {look[i]};" for name, look in LOOKS.items()))
     return sheet

@@ -1,4 +1,4 @@
-"""What the digits' models have learned: their decays and masks, looked at while they read held-out digits."""
+"""The sections of the report on what the models have learned: their decays and masks on the evaluation set."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,23 +16,23 @@ from lion.models.saving import load_model
 from lion.nn.layers import LionAttention
 
 LABELS = {"lion_s": "LION-S", "lion_d": "LION-D", "lion_lit": "LION-LIT", "softmax": "softmax"}
-HEADS = 4  # that have masks of their own in the report
+HEADS = 4  # whose masks are shown
 DIGIT = 3  # whose masks are shown
-SLOWEST = -1e-6  # log decays closer to 0 are taken for this one: a half-life of 700,000 tokens
-TITLES = {"lion_s": "Masks of LION-S: cut by what is there", "lion_d": "Masks of LION-D: distance alone"}
+SLOWEST = -1e-6  # log decays are clamped to this, a half-life of 700,000 tokens
+TITLES = {"lion_s": "Masks of LION-S: they depend on the digit", "lion_d": "Masks of LION-D: distance alone"}
 ABOUT_MASKS = {
-    "lion_s": "Of a mask, each row is a token that looks, each column a token looked at. The digit decides how far.",
+    "lion_s": "In a mask, a row is a token that attends, a column a token it attends to. The digit decides how far.",
     "lion_d": "Fixed decays make the same mask for all digits. In effect: as many tokens as would share a row equally.",
 }
-FOLLOWS = 0.5  # the correlation from which on a decay is said to follow the ink
+FOLLOWS = 0.5  # smallest correlation of a decay that follows the ink
 
 
 class Digits(NamedTuple):
-    """Those held out."""
+    """The evaluation set."""
 
     images: Tensor  # [N, 1, height, width], normalised
     labels: Tensor
-    trained_on: int  # how many others there are
+    trained_on: int  # size of the training set
 
     @staticmethod
     def load() -> "Digits":
@@ -48,26 +48,26 @@ class Digits(NamedTuple):
 
 class Layer(NamedTuple):
     attention: LionAttention
-    x: Tensor  # [N, T, dim], what came in
-    options: dict[str, Any]  # that it was called with
+    x: Tensor  # the inputs [N, T, dim]
+    options: dict[str, Any]  # of the call
     log_decay: Tensor  # [N, T, H], or [H] where it is the same for all tokens
 
     def half_lives(self) -> Tensor:
-        """[tokens, H]: after how many tokens half is left."""
+        """In tokens [tokens, H]."""
         return _half_lives(self.log_decay)
 
     def masks(self, image: int) -> Tensor:
-        """[H, T, T]: what a token may take from each other one, before queries and keys; each row sums up to 1."""
+        """[H, T, T]: the weights of tokens by the decays alone, without queries and keys; each row sums to 1."""
         with torch.no_grad():
             return self.attention.weights(self.x[image : image + 1], of_mask=True, **self.options)[0]
 
 
 class Seen(NamedTuple):
     layers: list[Layer]
-    begin: list[Tensor]  # [H] of each layer: the half-lives of a new model, before a token has its say
-    right: Tensor  # [N], whether each digit was read right
+    begin: list[Tensor]  # [H] of each layer: the half-lives of an untrained model, for an input of zeros
+    right: Tensor  # [N], whether each prediction is right
     tokens: int
-    grid: tuple[int, int]  # of the last tokens
+    grid: tuple[int, int]  # of patches, which are the last tokens
 
 
 def look(folder: Path, digits: Digits) -> Seen:
@@ -118,11 +118,9 @@ def learned(seen: Mapping[str, Seen], digits: Digits) -> list[Html]:
         ]
         about = f"half-lives of the decays of {LABELS[name]}, by layer and head"
         plot = hills(name, rows, x, (found.tokens, f"{found.tokens} tokens, an image"), about)
-        values = "one decay per head" if len(rows[0].values) == 1 else "all tokens of all held-out digits"
+        values = "one decay per head" if len(rows[0].values) == 1 else "all tokens of the evaluation set"
         figures.append(tag("figure", tag("h3", f"{LABELS[name]}: {values}"), plot))
-    note = (
-        "Rings: where heads begin, before training. Left, tokens are soon forgotten; right, they are long remembered."
-    )
+    note = "Rings: before training. Left, tokens are soon forgotten; right, they are long remembered."
     return [
         tag("p", f"{_selective_words(seen['lion_s'])} {_ink_words(seen['lion_s'], digits)}"),
         tag("p", _fixed_words(seen["lion_d"])),
@@ -131,7 +129,7 @@ def learned(seen: Mapping[str, Seen], digits: Digits) -> list[Html]:
 
 
 def _half_life_axis(seen: Mapping[str, Seen]) -> Axis:
-    shares = (0.002, 0.998)  # what is further out piles up at the ends
+    shares = (0.002, 0.998)  # values further out pile up at the ends
     values = [np.quantile(layer.half_lives(), shares, axis=0) for s in seen.values() for layer in s.layers]
     values += [begin.numpy() for s in seen.values() for begin in s.begin]
     tokens = max(s.tokens for s in seen.values())
@@ -141,7 +139,7 @@ def _half_life_axis(seen: Mapping[str, Seen]) -> Axis:
 
 
 def _decay(half_life: float) -> str:
-    """To as many digits as tell it from 1."""
+    """With as many digits as distinguish it from 1."""
     decay = 0.5 ** (1 / half_life)
     return f"{decay:.1g}" if decay < 0.1 else f"{decay:.{math.ceil(-math.log10(1 - decay))}f}"
 
@@ -154,7 +152,7 @@ def _row(layer: int, head: int, lives: np.ndarray, begin: float) -> Row:
 
 
 def _selective_words(seen: Seen) -> str:
-    """Of the head that makes the most of choosing."""
+    """The head whose decays vary most."""
     spreads = {
         (i, head): np.quantile(lives, [0.05, 0.95])
         for i, layer in enumerate(seen.layers)
@@ -162,13 +160,13 @@ def _selective_words(seen: Seen) -> str:
     }
     (layer, head), (low, high) = max(spreads.items(), key=lambda item: item[1][1] / item[1][0])
     return (
-        f"LION-S chooses a decay for every token. Head {head + 1} of layer {layer + 1} chooses most widely: nine in "
-        f"ten of its half-lives lie between {_tokens(low)} and {_tokens(high)} tokens."
+        f"LION-S computes a decay for every token. They vary most in head {head + 1} of layer {layer + 1}: nine in ten "
+        f"of its half-lives lie between {_tokens(low)} and {_tokens(high)} tokens."
     )
 
 
 def _ink_words(seen: Seen, digits: Digits) -> str:
-    """Whether decays have to do with where the pen was."""
+    """The correlation of decays with the ink."""
     ink = F.adaptive_avg_pool2d(digits.ink(), seen.grid).flatten(1)  # [N, patches]
     found = {}
     for i, layer in enumerate(seen.layers):
@@ -179,8 +177,8 @@ def _ink_words(seen: Seen, digits: Digits) -> str:
     (depth, head), most = max(found.items(), key=lambda item: abs(item[1]))
     where = f"in head {head + 1} of layer {depth + 1} (correlation {most:.2f})"
     if abs(most) < FOLLOWS:
-        return f"No head follows the ink of the pixels closely; most of all does one {where}."
-    return f"The ink is followed most closely {where}: {'longer' if most > 0 else 'shorter'} memory where the pen was."
+        return f"No decay follows the ink of the pixels closely; the closest is {where}."
+    return f"Decays follow the ink most closely {where}: memory is {'longer' if most > 0 else 'shorter'} on the stroke."
 
 
 def _fixed_words(seen: Seen) -> str:
@@ -190,7 +188,7 @@ def _fixed_words(seen: Seen) -> str:
     return (
         f"LION-D learns one decay per head: half-lives of {_tokens(lives.min())} to {_tokens(lives.max())} tokens, "
         f"{_tokens(begin.min())} to {_tokens(begin.max())} before training. In {short} of {len(lives)} heads less than "
-        f"half of a token is left at the other end of an image, {seen.tokens} tokens away."
+        f"half of a token is left across an image, {seen.tokens} tokens away."
     )
 
 
@@ -203,13 +201,13 @@ def _tokens(x: float | Tensor) -> str:
 
 
 def masks(seen: Mapping[str, Seen], digits: Digits) -> list[Html]:
-    """Of one digit, in the layer where the decays of LION-S differ most from token to token."""
+    """The masks of one digit, in the layer where the decays of LION-S vary most from token to token."""
     image = _digit(seen, digits)
     selective = seen["lion_s"]
     depth = max(range(len(selective.layers)), key=lambda i: _variety(selective.layers[i], image))
     shown = picture("ink", digits.ink()[image, 0].numpy(), f"a handwritten {DIGIT}")
     cells = [
-        tag("figure", tag("h3", f"A held-out {DIGIT}"), shown, class_="digit"),
+        tag("figure", tag("h3", f"A {DIGIT} of the evaluation set"), shown, class_="digit"),
         _maps(selective.layers[depth], image, selective.grid),
     ]
     reach = {}
@@ -229,7 +227,7 @@ def masks(seen: Mapping[str, Seen], digits: Digits) -> list[Html]:
 
 
 def _digit(seen: Mapping[str, Seen], digits: Digits) -> int:
-    """The first that all read right, or else just the first."""
+    """The first one that all models classify correctly, or else the first."""
     wanted = digits.labels == DIGIT
     right = torch.stack([wanted, *(s.right for s in seen.values())]).all(0)
     return int((right if right.any() else wanted).int().argmax())
@@ -240,7 +238,7 @@ def _variety(layer: Layer, image: int) -> float:
 
 
 def _maps(layer: Layer, image: int, grid: tuple[int, int]) -> Html:
-    """The decays of a digit's patches, where they are in the digit."""
+    """Maps of the decays of a digit's patches."""
     lives = layer.half_lives().unflatten(0, (len(layer.x), -1))[image, -math.prod(grid) :, :HEADS]  # [patches, H]
     logs = lives.log()
     shares = (logs - logs.min()) / (logs.max() - logs.min()).clamp(min=1e-9)
@@ -264,8 +262,8 @@ def _head(i: int, shown: Html, words: str) -> Html:
 def _mask_words(depth: int, tokens: int, reach: Mapping[str, Sequence[float]]) -> str:
     parts = [f"{LABELS[name]} {_tokens(min(each))} to {_tokens(max(each))}" for name, each in reach.items()]
     return (
-        f"What the decays of layer {depth + 1} let each token see of all {tokens}, before queries and keys have their "
-        f"say. Tokens are the patches of the image, row by row. By head, a token sees in effect so many: "
+        f"The masks of layer {depth + 1}, over {tokens} tokens: the decays alone, without queries and keys. "
+        f"Tokens are the patches of the image, row by row. By head, the number of tokens that a token sees in effect: "
         f"{listed(parts)}."
     )
 

@@ -1,10 +1,10 @@
-"""The demo's report: one page of HTML with all that was measured, in words made from the numbers."""
+"""The demo's report: one HTML page with all measurements, in plots, tables and sentences made from the numbers."""
 
 import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lion.bench.report.figures import Axis, Html, Line, colour, legend, listed, plot, style, tag, together
 from lion.bench.report.learned import LABELS, Digits, learned, look, masks
@@ -12,15 +12,12 @@ from lion.files import replace
 from lion.nn.variants import VARIANTS
 from lion.train.report import METRICS, read_metrics
 
-if TYPE_CHECKING:
-    from lion.bench.demo import Point
-
 SOFTMAX = "softmax"
-FORMS = {  # what they do
+FORMS = {
     "full": "the matrix of all pairs of tokens, at once",
     "rnn": "two recurrences, token by token",
     "chunk": "some rows of the matrix at a time",
-    "scan": "chunks, with states carried from one to the next",
+    "scan": "chunks, with a state from one to the next",
 }
 TIMES = "\N{MULTIPLICATION SIGN}"
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
@@ -28,28 +25,37 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 
 class TrainedRun(NamedTuple):
     folder: Path  # with metrics.jsonl, and the model in `model`
-    accuracy: float  # held out
-    step_ms: float  # a training step, timed in turn with the others'
+    accuracy: float  # on the evaluation set
+    step_ms: float  # of a training step, interleaved with the others
     parameters: int
 
 
 class FormResult(NamedTuple):
     accuracy: float
-    differ: int  # predictions unlike the first form's
-    logits: float  # the largest difference from the first form's
+    differ: int  # predictions that differ from the first form's
+    logits: float  # the largest difference to the first form's
     image_ms: float
+
+
+class Point(NamedTuple):
+    """The cost of a form, or of softmax, at one length."""
+
+    name: str
+    length: int
+    seconds: float
+    bytes: int
 
 
 class Demo(NamedTuple):
     runs: dict[str, TrainedRun]  # by model, of LABELS: lion_s, lion_d and softmax at least
     forms: dict[str, FormResult]  # of the trained lion_s
     agreement: Sequence[tuple[str, str, str, str]]  # decay ("" as above), form, output and gradients differ by
-    points: Sequence["Point"]
+    points: Sequence[Point]
     environment: dict[str, Any]
 
 
 def write_report(path: Path, demo: Demo) -> None:
-    """A page that needs nothing else: plots, pictures and style are in it."""
+    """Write a page of one file: plots, pictures and style are in it."""
     digits = Digits.load()
     seen = {name: look(demo.runs[name].folder / "model", digits) for name in ("lion_s", "lion_d")}
     sections = {
@@ -72,7 +78,7 @@ def write_report(path: Path, demo: Demo) -> None:
     replace(path, lambda temporary: temporary.write_text(f"<!doctype html>\n{page}\n", encoding="utf-8"))
 
 
-# The top and the bottom.
+# Header and footer.
 
 
 def _header(demo: Demo, digits: Digits) -> Html:
@@ -80,8 +86,8 @@ def _header(demo: Demo, digits: Digits) -> Html:
     sizes = sorted(run.parameters for run in demo.runs.values())
     size = f"{sizes[0]:,}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,}"
     lead = (
-        f"{_number(len(demo.runs)).capitalize()} models of {size} parameters have learned to read handwritten digits, "
-        f"on this machine: {digits.trained_on:,} digits to learn from, {len(digits.labels):,} held out to be tested on."
+        f"{_number(len(demo.runs)).capitalize()} models of {size} parameters were trained on handwritten digits, on "
+        f"this machine: {digits.trained_on:,} digits for training, {len(digits.labels):,} for evaluation."
     )
     return tag(
         "header",
@@ -98,12 +104,12 @@ def _cards(demo: Demo, images: int) -> list[Html]:
     cards = [
         _card(
             f"{demo.runs['lion_s'].accuracy:.1%}",
-            "of the held-out digits read right by LION-S",
+            "accuracy of LION-S on the evaluation set",
             f"softmax: {demo.runs[SOFTMAX].accuracy:.1%}",
         ),
         _card(
             f"{same}",
-            f"predictions the same in all {_number(len(forms))} forms",
+            f"equal predictions in all {_number(len(forms))} forms",
             f"logits within {_difference(max(form.logits for form in forms))}",
             unit=f"of {images}",
         ),
@@ -156,8 +162,8 @@ def _training(demo: Demo, images: int, tokens: int) -> list[Html]:
         tips = [f"{LABELS[name]}, step {step:,}: {share:.1%}" for step, share in tested]
         accuracies.append(Line(name, tested, tips))
     figures = [
-        tag("figure", _over_steps(losses, "loss in training")),
-        tag("figure", _over_steps(accuracies, "accuracy on held-out digits", percent=True)),
+        tag("figure", _over_steps(losses, "training loss")),
+        tag("figure", _over_steps(accuracies, "accuracy on the evaluation set", percent=True)),
     ]
     names = legend([(name, LABELS[name]) for name in demo.runs])
     return [
@@ -169,7 +175,7 @@ def _training(demo: Demo, images: int, tokens: int) -> list[Html]:
 
 
 def _accuracy_words(demo: Demo, images: int) -> str:
-    """What there is to say, and whether so few digits allow to say it."""
+    """The accuracies, and whether their differences are significant."""
     softmax = demo.runs[SOFTMAX].accuracy
     apart = []
     for name, run in demo.runs.items():
@@ -177,7 +183,7 @@ def _accuracy_words(demo: Demo, images: int) -> str:
         if abs(gap) > 2 * math.sqrt(2 * mean * (1 - mean) / images):  # two standard errors
             apart.append(f"{LABELS[name]} is {abs(gap) * 100:.1f} points {'above' if gap > 0 else 'below'}")
     lion_s = demo.runs["lion_s"].accuracy
-    words = f"LION-S reads {lion_s:.1%} of the held-out digits right, softmax attention {softmax:.1%}."
+    words = f"The accuracy of LION-S on the evaluation set is {lion_s:.1%}, that of softmax attention {softmax:.1%}."
     if apart:
         return f"{words} Compared with softmax, {listed(apart)}: more than chance explains, with {images} digits."
     return f"{words} No model is further from softmax than chance explains: one digit of {images} is {1 / images:.2%}."
@@ -187,8 +193,8 @@ def _step_words(demo: Demo, tokens: int) -> str:
     softmax = demo.runs[SOFTMAX].step_ms
     ratios = [f"{LABELS[name]} {run.step_ms / softmax:.2f}" for name, run in demo.runs.items() if name != SOFTMAX]
     return (
-        f"At the {tokens} tokens of these images, a step of training takes {listed(ratios)} times as long as softmax. "
-        "It is one run of each; other seeds give somewhat other numbers."
+        f"At the {tokens} tokens of these images, a training step takes {listed(ratios)} times softmax's time. "
+        "This is one run of each model; other seeds give somewhat different numbers."
     )
 
 
@@ -213,13 +219,13 @@ def _over_steps(lines: Sequence[Line], label: str, *, percent: bool = False) -> 
 
 
 def _apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Without those just before the next one, as the last but one can be."""
+    """The points without those just before the next one, as the last but one can be."""
     near = points[-1][0] / 40
     return [point for point, after in itertools.pairwise(points) if after[0] - point[0] > near] + [points[-1]]
 
 
 def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Means over a twentieth of all points around each: single batches are noisy."""
+    """Running means over a twentieth of all points: single batches are noisy."""
     reach = len(points) // 40
     around = [points[max(0, i - reach) : i + reach + 1] for i in range(len(points))]
     return [(x, sum(y for _, y in some) / len(some)) for (x, _), some in zip(points, around, strict=True)]
@@ -230,7 +236,7 @@ def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _forms(demo: Demo, images: int) -> list[Html]:
     first = next(iter(demo.forms))
-    header = ["form", "accuracy", f"predictions unlike {first}'s", "logits differ by up to", "ms per image"]
+    header = ["form", "accuracy", f"predictions unlike {first}'s", "largest difference of logits", "ms per image"]
     rows = [
         [
             _label(name, FORMS[name]),
@@ -242,8 +248,8 @@ def _forms(demo: Demo, images: int) -> list[Html]:
         for name, form in demo.forms.items()
     ]
     note = (
-        "The operator alone in float64, on random tokens: how far each form is from the definition. "
-        "Above, the largest difference of the output; below it, of the gradients."
+        "The operator alone in float64, on random tokens: the largest difference of each form to the definition, "
+        "in the output (above) and in the gradients (below)."
     )
     return [
         tag("p", _forms_words(demo, first, images)),
@@ -255,13 +261,13 @@ def _forms(demo: Demo, images: int) -> list[Html]:
 def _forms_words(demo: Demo, first: str, images: int) -> str:
     unlike = [f"{form.differ} of {name}" for name, form in demo.forms.items() if form.differ]
     if unlike:
-        words = f"Of {images} predictions of the trained LION-S, unlike those of {first} are {listed(unlike)}"
+        words = f"Of {images} predictions of the trained LION-S, {listed(unlike)} differ from those of {first}"
     else:
-        words = f"However the trained LION-S is computed, it predicts the same for each of the {images} held-out digits"
+        words = f"In every form, the trained LION-S predicts the same for each of the {images} digits"
     logits = max(form.logits for form in demo.forms.values())
     size = f"{_difference(logits)}{', which is rounding' if logits < 1e-3 else ''}"
     quick = min(demo.forms, key=lambda name: demo.forms[name].image_ms)
-    return f"{words}; its logits differ by up to {size}. The quickest for images this small is {quick}."
+    return f"{words}; its logits differ by up to {size}. The fastest form for images this small is {quick}."
 
 
 def _agreement_table(demo: Demo) -> Html:
@@ -279,7 +285,7 @@ def _agreement_table(demo: Demo) -> Html:
 # Costs.
 
 
-def _costs(points: Sequence["Point"]) -> list[Html]:
+def _costs(points: Sequence[Point]) -> list[Html]:
     names = list(dict.fromkeys(point.name for point in points))
     x = Axis.powers("tokens", [point.length for point in points], base=4)
     times, memory = [], []
@@ -293,8 +299,8 @@ def _costs(points: Sequence["Point"]) -> list[Html]:
         y = Axis.powers(label, [value for line in lines for _, value in line.points])
         figures.append(tag("figure", plot(lines, x, y, f"{label} over the number of tokens, for each form")))
     note = (
-        "Selective decay, forward. All axes are logarithmic; a line ends where a form would have taken too long, or "
-        "too much memory. Softmax is torch's scaled_dot_product_attention."
+        "Selective decay, forward. All axes are logarithmic; a line ends where a form would take too long, or too much "
+        "memory. Softmax is torch's scaled_dot_product_attention."
     )
     key = legend([(name, name) for name in names])
     return [
@@ -303,13 +309,13 @@ def _costs(points: Sequence["Point"]) -> list[Html]:
     ]
 
 
-def _costs_words(points: Sequence["Point"]) -> list[str]:
+def _costs_words(points: Sequence[Point]) -> list[str]:
     both = _common(points)
     if both is None:
-        return ["Softmax and the forms have no length in common that they could be compared at."]
+        return ["Softmax and the forms have no length in common for a comparison."]
     best, peer = both
     words = [
-        f"At {best.length:,} tokens, the most that softmax was timed at, {best.name} takes "
+        f"At {best.length:,} tokens, the longest sequence of softmax, {best.name} takes "
         f"{_time(best.seconds)} and {_mebibytes(best.bytes)} MiB, softmax {_time(peer.seconds)} and "
         f"{_mebibytes(peer.bytes)} MiB.",
         _crossing(points),
@@ -321,8 +327,8 @@ def _costs_words(points: Sequence["Point"]) -> list[str]:
     return words
 
 
-def _crossing(points: Sequence["Point"]) -> str:
-    """From which length on there is a form quicker than softmax."""
+def _crossing(points: Sequence[Point]) -> str:
+    """The length from which on some form is quicker than softmax."""
     quicker = {}
     for peer in sorted((p for p in points if p.name == SOFTMAX), key=lambda p: p.length):
         forms = [p.seconds for p in points if p.name != SOFTMAX and p.length == peer.length]
@@ -332,19 +338,19 @@ def _crossing(points: Sequence["Point"]) -> str:
         return f"At every length, from {min(quicker):,} tokens on, some form is quicker than softmax."
     if max(slower) == max(quicker):
         return f"Softmax is quicker than every form at {max(slower):,} tokens."
-    return f"Softmax is quicker than every form at {max(slower):,} tokens, and no more above that."
+    return f"Softmax is quicker than every form at {max(slower):,} tokens, but not above."
 
 
-def _growth(points: Sequence["Point"]) -> float | None:
-    """By how much time multiplies when length doubles, over the longer half of the lengths."""
+def _growth(points: Sequence[Point]) -> float | None:
+    """The factor of time when the length doubles, over the longer half of the lengths."""
     if len(points) < 2:
         return None
     first, last = points[(len(points) - 1) // 2], points[-1]
     return (last.seconds / first.seconds) ** (1 / math.log2(last.length / first.length))
 
 
-def _common(points: Sequence["Point"]) -> tuple["Point", "Point"] | None:
-    """The quickest form and softmax, at the longest length that softmax and some form were measured at."""
+def _common(points: Sequence[Point]) -> tuple[Point, Point] | None:
+    """The fastest form and softmax, at the longest length that both were measured at."""
     for peer in sorted((p for p in points if p.name == SOFTMAX), key=lambda p: -p.length):
         forms = [p for p in points if p.name != SOFTMAX and p.length == peer.length]
         if forms:
@@ -352,7 +358,7 @@ def _common(points: Sequence["Point"]) -> tuple["Point", "Point"] | None:
     return None
 
 
-# Words and tables.
+# Tables and numbers.
 
 
 def _panel(table: Html, note: str = "") -> Html:
@@ -361,7 +367,7 @@ def _panel(table: Html, note: str = "") -> Html:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Html:
-    """Of a name and numbers in every row."""
+    """A table with a name and numbers in every row."""
     titles = [tag("th", title, scope="col", class_="number" if i else "name") for i, title in enumerate(header)]
     lines = [
         tag("tr", tag("th", name, scope="row"), *(tag("td", cell, class_="number") for cell in cells))

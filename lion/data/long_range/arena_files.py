@@ -13,10 +13,11 @@ from lion.data.image_files import decode
 from lion.data.long_range.listops import from_text, to_text
 from lion.data.long_range.sequences import SPLITS, Rows, Sequences, SequenceWriter, bunches, in_order, joined
 from lion.data.sources.archives import reading
-from lion.data.tables import delimited, listed, place
+from lion.data.tables import delimited, place
 from lion.files import replace
 from lion.optional import need
 from lion.progress import progress
+from lion.terminal import listed
 
 LISTOPS = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 AAN = {split: f"new_aan_pairs.{name}.tsv" for split, name in zip(SPLITS, ("train", "eval", "test"), strict=True)}

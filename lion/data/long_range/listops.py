@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from lion.configs import check
-from lion.data.long_range.sequences import Counts, Rows, SequenceWriter, fill, in_order
-from lion.data.tables import brief
+from lion.data.long_range.sequences import Counts, Rows, in_order, write_drawn
 from lion.limits import SomeNesting
-from lion.progress import progress
+from lion.terminal import brief
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")  # the last: the sum's last digit
 MIN, MAX, MED, SUM = range(4)
@@ -161,11 +160,8 @@ def _evaluated(levels: list[_Level], tokens: list[np.ndarray]) -> np.ndarray:
 
 def write_listops(folder: Path, rules: ListOpsRules, counts: Counts, seed: int, processes: int | None = None) -> None:
     """Write all splits, without duplicates. The bytes are the same for any number of processes."""
-    draws = in_order(partial(draw_expressions, rules, seed), itertools.count(), processes)
-    about = {"rules": asdict(rules), "counts": counts._asdict(), "seed": seed}
-    with closing(draws), SequenceWriter(folder, about) as writer, progress(sum(counts), "expressions") as bar:
-        bar.describe("listops")
-        fill(writer, counts, _without_copies(draws), bar)
+    with closing(in_order(partial(draw_expressions, rules, seed), itertools.count(), processes)) as draws:
+        write_drawn(folder, "listops", _without_copies(draws), rules, counts, seed)
 
 
 def _without_copies(draws: Iterator[Rows]) -> Iterator[Rows]:

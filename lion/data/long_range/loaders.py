@@ -75,9 +75,8 @@ def load_listops(
         found = files.find(data, ("listops-1000", "listops"), files.LISTOPS[split])
         folder = _kept_split("listops", split, found / files.LISTOPS[split], files.pack_listops)
     else:
-        rules, sizes = ListOpsRules(min_length, max_length, max_depth, max_args), Counts(*counts).check()
-        write = partial(write_listops, rules=rules, counts=sizes, seed=seed, processes=processes)
-        folder = kept("listops", [asdict(rules), sizes, seed], write)
+        rules = ListOpsRules(min_length, max_length, max_depth, max_args)
+        folder = _kept_drawn("listops", write_listops, rules, counts, seed, processes)
     return Sequences(folder, split, Kind(10, max_length, len(VOCABULARY)))
 
 
@@ -175,15 +174,22 @@ def load_pathfinder(
         write = partial(files.pack_pathfinder, root=root, size=size, processes=processes)
         folder = kept(f"pathfinder{size}", stamps(files.pathfinder_lists(root)), write)
     else:
-        sizes = Counts(*counts).check()
-        write = partial(write_pathfinder, rules=rules, counts=sizes, seed=seed, processes=processes)
-        folder = kept(f"pathfinder{size}", [asdict(rules), sizes, seed], write)
+        folder = _kept_drawn(f"pathfinder{size}", write_pathfinder, rules, counts, seed, processes)
     return Sequences(folder, split, Kind(2, size * size, 256 if tokens else None))
 
 
 def _kept_split(name: str, split: str, path: Path, pack: Callable[..., None]) -> Path:
     """A split that is read from one file."""
     return kept(name, [split, stamps([path])], partial(pack, split=split, path=path))
+
+
+def _kept_drawn(
+    name: str, write: Callable[..., None], rules: Any, counts: tuple[int, int, int], seed: int, processes: int | None
+) -> Path:
+    """All splits, drawn by the rules."""
+    sizes = Counts(*counts).check()
+    key = [asdict(rules), sizes, seed]
+    return kept(name, key, partial(write, rules=rules, counts=sizes, seed=seed, processes=processes))
 
 
 LONG_RANGE: dict[str, Callable[..., Sequences]] = {

@@ -6,7 +6,7 @@ are drawn at once. Points are complex numbers x + iy in pixels; 0 is the middle 
 
 import math
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -14,9 +14,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from lion.configs import checked
-from lion.data.long_range.sequences import Counts, Rows, SequenceWriter, fill, in_order
+from lion.data.long_range.sequences import Counts, Rows, in_order, write_drawn
 from lion.limits import Between
-from lion.progress import progress
 
 COUNTS = Counts(160_000, 20_000, 20_000)
 AT_ONCE = 200  # images drawn together; half of them have one contour marked at both ends
@@ -275,8 +274,6 @@ def write_pathfinder(
     folder: Path, rules: PathfinderRules, counts: Counts, seed: int, processes: int | None = None
 ) -> None:
     """Write all splits. The bytes are the same for any number of processes."""
-    draws = in_order(partial(draw_pathfinder, rules, seed), range(-(-sum(counts) // AT_ONCE)), processes)
-    about = {"rules": asdict(rules), "counts": counts._asdict(), "seed": seed}
-    with closing(draws), SequenceWriter(folder, about) as writer, progress(sum(counts), "images") as bar:
-        bar.describe(f"pathfinder {rules.size} x {rules.size}")
-        fill(writer, counts, draws, bar)
+    jobs = range(-(-sum(counts) // AT_ONCE))
+    with closing(in_order(partial(draw_pathfinder, rules, seed), jobs, processes)) as draws:
+        write_drawn(folder, f"pathfinder {rules.size} x {rules.size}", draws, rules, counts, seed)

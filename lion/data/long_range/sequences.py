@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
@@ -21,7 +22,7 @@ from lion.files import DamagedFile, read_json, write_json
 from lion.limits import Processes, SomeExamples, Tokens
 from lion.machine import processors
 from lion.ops.checks import one_of
-from lion.progress import Bar
+from lion.progress import progress
 
 SPLITS = ("train", "validation", "test")
 LAYOUT = 1  # version of the files and of the rules that make their content
@@ -116,22 +117,24 @@ class SequenceWriter(contextlib.AbstractContextManager["SequenceWriter"]):
             write_json(self.folder / ABOUT, self.about)
 
 
-def fill(writer: SequenceWriter, counts: Counts, batches: Iterator[Rows], bar: Bar) -> None:
-    """Write rows until each split has its count.
+def write_drawn(folder: Path, what: str, batches: Iterator[Rows], rules: Any, counts: Counts, seed: int) -> None:
+    """Write drawn rows until each split has its count.
 
     The test split comes first, so that it is the same for any number of training examples.
     """
-    rows = next(batches)
-    at = 0
-    for split in reversed(SPLITS):
-        missing = getattr(counts, split)
-        while missing:
-            if at == len(rows.labels):
-                rows, at = next(batches), 0
-            count = min(missing, len(rows.labels) - at)
-            writer.add(split, rows.part(at, at + count))
-            bar.advance(count)
-            missing, at = missing - count, at + count
+    about = {"rules": asdict(rules), "counts": counts._asdict(), "seed": seed}
+    with SequenceWriter(folder, about) as writer, progress(sum(counts), "examples") as bar:
+        bar.describe(what)
+        rows, at = next(batches), 0
+        for split in reversed(SPLITS):
+            missing = getattr(counts, split)
+            while missing:
+                if at == len(rows.labels):
+                    rows, at = next(batches), 0
+                count = min(missing, len(rows.labels) - at)
+                writer.add(split, rows.part(at, at + count))
+                bar.advance(count)
+                missing, at = missing - count, at + count
 
 
 def joined(sequences: Iterable[bytes], labels: Iterable[int], per_example: int = 1) -> Rows:

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
+from lion.terminal import brief
+
 ARCHIVES = (".tar.gz", ".tgz", ".tar")
 MEMBERS = 1_000_000  # largest number of members of an archive
 BYTES = 1 << 34  # largest size of all members together, unpacked
@@ -22,8 +24,7 @@ def reading(name: str, remedy: str = "get it again") -> Iterator[None]:
         yield
     except Exception as problem:
         said = " ".join(str(problem).split()) or type(problem).__name__
-        said = said if len(said) <= 300 else f"{said[:299]}\u2026"
-        raise ValueError(f"{name} cannot be read ({said}): {remedy}.") from problem
+        raise ValueError(f"{name} cannot be read ({brief(said, 300)}): {remedy}.") from problem
 
 
 class File(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the operators of `torch.ops.lion` refuse that are written in torch; cpu/door.py has the compiled ones'.
+"""Checks of the operators of `torch.ops.lion` that are written in torch; cpu/door.py has the compiled ones'.
 
 Every call of an operator passes here, and every traced one, by its fake version. `lion.attention` has looked at its
 arguments already, so what is usual is recognised at a glance, and only the rest is looked at part by part.
@@ -24,7 +24,7 @@ ACCUMULATED = (torch.float32, torch.float64)
 
 
 def check_like(name: str, x: Tensor, q: Tensor, dtype: torch.dtype, shape: Iterable[int], letters: str) -> None:
-    """That x is a dense tensor on q's device, of this dtype and shape."""
+    """Raise unless x is a dense tensor on q's device, of this dtype and shape."""
     check_dense(name, x)
     if x.dtype != dtype:
         raise TypeError(f"{name} has dtype {name_of(x.dtype)}; expected {name_of(dtype)}.")
@@ -42,7 +42,7 @@ def check_first(name: str, x: Tensor, dimensions: int, letters: str, dtypes: Col
 
 
 def _check_costs(f: Tensor, b: Tensor, q: Tensor, dtype: torch.dtype, broadcast: Sequence[int], letters: str) -> None:
-    """Those dimensions of the log decays may be 1, and so may the last."""
+    """Check the log decays f and b: the dimensions in `broadcast` may be 1, and so may the last."""
     check_dense("f", f)
     if q.shape[-1] == 0:
         raise ValueError(f"q has shape {tuple(q.shape)}; expected at least one channel, D >= 1.")

@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops import door
-from lion.ops.blocks import into_blocks, out_of_blocks
-from lion.ops.options import Options
 from lion.ops.plain import differentiable_gradients, plain
-from lion.ops.torch_forms import head_first, scores_op
-from lion.ops.torch_scores import arriving, decayed_scores, leaving, walks
+from lion.ops.torch import door
+from lion.ops.torch.chunks import into_blocks, out_of_blocks
+from lion.ops.torch.dense import head_first, scores_op
+from lion.ops.torch.options import Options
+from lion.ops.torch.scores import arriving, decayed_scores, leaving, walks
 
 CHUNK = 32
 SLAB_ELEMENTS = 1 << 19  # of the queries of one slab: 2 MiB in float32
@@ -164,7 +164,7 @@ def _slab(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Te
         queries, keys, entering = q * arrives, k * leaving(cost, reverse=False).exp(), k * arrives
     system = _system(k, beta, cost)
     carry = carried_in_graph if torch.compiler.is_exporting() else carried if plain() else carry_op
-    # What a chunk writes depends on the state that enters it: u = of_values - of_state S.
+    # A chunk writes u = of_values - of_state S, where S is the state that enters it.
     return carry(state, system @ v, system @ entering, queries, keys, _scores(q, k, cost, True), keep)
 
 

@@ -1,4 +1,4 @@
-"""What a kernel is told besides its tensors."""
+"""The options of a torch kernel, besides its tensors."""
 
 from typing import NamedTuple
 

@@ -9,7 +9,7 @@ def into_blocks(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
     length, width = x.shape[-2:]
     blocks = (length + size - 1) // size
     if torch.compiler.is_exporting():
-        # By index, since slices and reshapes ask of a symbolic length what cannot be proved of it. One
+        # Rows are taken by index: slices and reshapes need facts of a symbolic length that cannot be proved. One
         # block to spare, so that there are never just one, which broadcasting would treat apart.
         place = torch.arange(blocks + 1, device=x.device)[:, None] * size + torch.arange(size, device=x.device)
         return torch.where((place < length)[..., None], x[..., place.clamp(max=length - 1), :], fill)

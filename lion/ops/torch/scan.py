@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops import door
-from lion.ops.blocks import into_blocks, out_of_blocks
-from lion.ops.options import Options
 from lion.ops.plain import differentiable_gradients, plain
-from lion.ops.torch_scores import (
+from lion.ops.torch import door
+from lion.ops.torch.chunks import into_blocks, out_of_blocks
+from lion.ops.torch.options import Options
+from lion.ops.torch.scores import (
     arriving,
     arriving_grad,
     decay_mask,
@@ -254,7 +254,7 @@ def _states(added: Tensor, total: Tensor, initial: Tensor, *, reverse: bool) -> 
 
 
 def _carry(added: Tensor, total: Tensor, initial: Tensor, *, reverse: bool, depth: int = 0) -> tuple[Tensor, Tensor]:
-    """What enters each of n places, [..., n, W], and what leaves the last, [..., W]."""
+    """The states that enter each of n places, [..., n, W], and the one that leaves the last, [..., W]."""
     n = added.shape[-2]
     # A graph exported for all lengths cannot ask for this one: it groups once, (T / 2048)^2 D V remains.
     if depth == 1 if torch.compiler.is_exporting() else n <= GROUP:
@@ -285,7 +285,7 @@ class Slab(NamedTuple):
         return into_blocks(torch.cat(tokens, -1).to(dtype).transpose(1, 2), self.chunk)
 
     def cut_cost(self, cost: Tensor) -> Tensor:
-        """As `cut`; a cost that is the same for every token stays broadcast over the chunks."""
+        """`cut` for costs: one that is the same for every token stays broadcast over the chunks."""
         if cost.shape[1] == 1:
             return cost.transpose(1, 2).unsqueeze(2).expand(-1, -1, -1, self.chunk, -1)
         return self.cut(cost.dtype, cost)

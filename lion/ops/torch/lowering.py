@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops import gain, torch_delta
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import can_read
-from lion.ops.options import Options
-from lion.ops.plain import plain
+from lion.ops.division import divided
 from lion.ops.state import State, States, arriving_exponents, state_behind
+from lion.ops.torch import delta, gates
+from lion.ops.torch.options import Options
 
-# (q, k, v, f, b, options) -> (num, den); those of the delta rule are torch_delta.py's
+# (q, k, v, f, b, options) -> (num, den); those of the delta rule are delta.py's
 TorchKernel = Callable[..., tuple[Tensor, Any]]
 Kernel = Callable[[Call], Tensor | tuple[Tensor, States]]
 
@@ -65,7 +65,7 @@ def _per_token(x: Tensor | None, q: Tensor) -> Tensor | None:
 
 
 class _Problem(NamedTuple):
-    """What goes with the tokens, each [B or 1, T or 1, H, .]; and the mask, [B, T]."""
+    """The tensors of a call, each [B or 1, T or 1, H, .]; and the mask, [B, T]."""
 
     q: Tensor
     k: Tensor
@@ -204,9 +204,9 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
     if log_gain is not None:
         outside = [exponent for _, exponent in arriving]
         if decays:
-            scaled = gain.stabilise(log_gain, f, b, walk.direction, outside)
+            scaled = gates.stabilise(log_gain, f, b, walk.direction, outside)
         else:  # then every token is reached by the largest gate of all
-            scaled = gain.stabilise_together(log_gain, f, b, outside)
+            scaled = gates.stabilise_together(log_gain, f, b, outside)
         query_factor, key_factor, f, b, log_scale, top = scaled
         k = k * key_factor
         q = q if query_factor is None else q * query_factor
@@ -229,7 +229,7 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
         num = num + torch.einsum("bthd,bhdv->bthv", reader, state.sums)
         den = None if den is None else den + (reader * state.keys[:, None]).sum(-1, keepdim=True)
     if reached is not None:
-        # By a factor, so that gradients are NaN, too. With a divisor it is enough there.
+        # A factor makes the gradients NaN, too. Where there is a divisor, a factor of that is enough.
         clean = (~reached).to(f.dtype)
         factor = clean / clean  # NaN or 1
         num, den = (num * factor, None) if den is None else (num, den * factor)
@@ -237,7 +237,7 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
 
 
 def states_behind(call: Call, of_delta: dict[bool, Tensor] | None = None) -> States:
-    """What the walks carry out of a piece, with what came in; `of_delta` are the delta rule's, if they are known."""
+    """The states behind a piece. `of_delta` are those of the delta rule, where a kernel has computed them."""
     problem = _Problem.of(call).without_masked_tokens()
     _, k, v, _, _, log_gain, beta, *_ = problem
 
@@ -256,7 +256,7 @@ def states_behind(call: Call, of_delta: dict[bool, Tensor] | None = None) -> Sta
 def _delta_behind(
     k: Tensor, v: Tensor, beta: Tensor, cost: Tensor, state: State | None, *, reverse: bool, known: Tensor | None
 ) -> State:
-    """Of the delta rule. A state that is not known yet comes with its transition: it is to be joined with others."""
+    """The state of the delta rule. Unless it is known already it has its transition, to be joined with others."""
     B, T, H, D = k.shape
     total = cost.expand(B, T, H, 1).sum(1)
     keys, log_decay = k.new_zeros(B, H, D, dtype=cost.dtype), total if state is None else total + state.log_decay
@@ -268,7 +268,7 @@ def _delta_behind(
     entering, before = (unit.new_zeros(B, H, D, v.shape[-1]), unit) if state is None else (state.sums, state.transition)
     wide = [entering] if before is None or not before.shape[-1] else [entering, before]
     values = [v, v.new_zeros(B, T, H, D)][: len(wide)]
-    found = torch_delta.state_behind(k, torch.cat(values, -1), beta, cost, torch.cat(wide, -1), reverse=reverse)
+    found = delta.state_behind(k, torch.cat(values, -1), beta, cost, torch.cat(wide, -1), reverse=reverse)
     sums, transition = found.split([v.shape[-1], found.shape[-1] - v.shape[-1]], -1)
     after = State(sums, keys, log_decay)
     return after._replace(transition=transition if len(wide) > 1 else after.unknown())
@@ -304,14 +304,10 @@ def normalised(call: Call, sums: Sums) -> Tensor:
     if mask is not None and log_scale is not None and den_log_scale is not None:
         real = mask[:, :, None, None]  # a masked token's 0 is 0 at any scale
         log_scale, den_log_scale = torch.where(real, log_scale, 0), torch.where(real, den_log_scale, 0)
-    if norm == "none":
-        return num if log_scale is None else num * log_scale.exp()
-    assert den is not None
-    if norm == "max":
-        den = torch.maximum(den.abs(), torch.ones_like(den) if log_scale is None else (-log_scale).exp())
-    if norm == "unmasked" and log_scale is not None and den_log_scale is not None:
-        num = num * (log_scale - den_log_scale).exp()
-    if mask is not None:  # a masked token has 0 / 0
+    if norm == "unmasked":
+        norm = "sum"
+        if log_scale is not None and den_log_scale is not None:
+            num = num * (log_scale - den_log_scale).exp()
+    if mask is not None and den is not None:  # a masked token has 0 / 0
         den = torch.where(mask[:, :, None, None], den, 1)
-    # num is ours: without a graph to keep it for, divide in place.
-    return num / den if num.requires_grad or den.requires_grad or plain() else num.div_(den)
+    return divided(num, den, norm, log_scale)
