@@ -26,6 +26,7 @@ from lion.tasks import Batch, Examples, Known, Prediction, Trained, cached, regi
 from lion.tasks._labelled import LabelledTask
 from lion.tasks._tokenized import TokenizedTask, check_text, trained_tokenizer, with_room
 from lion.train.config import Optim, Run
+from lion.train.distill import model_folder
 
 if TYPE_CHECKING:
     from lion.integrations.hf import LionConfig
@@ -154,18 +155,17 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
 
 def _model_folder(start: str) -> Path:
-    path = Path(start).expanduser()
+    folder = model_folder(start)
     wanted = "the folder of a run of `lion train mlm` or `text`, or of its model"
-    for folder in (path / "model", path):
-        if (folder / "config.json").exists():
-            plain = read_json(folder / "config.json")
-            kind = plain.get("model_type", plain.get("kind")) if isinstance(plain, dict) else None
-            if kind != "lion":
-                raise ValueError(f"start is {start!r}, which has a model of the kind {kind!r}; expected {wanted}.")
-            return folder
-    if (path / "run.json").exists():
-        raise ValueError(f"the run in {start} is not finished: lion train --resume --out {start}")
-    raise ValueError(f"start is {start!r}; expected {wanted}.")
+    if folder is None:
+        if (Path(start).expanduser() / "run.json").exists():
+            raise ValueError(f"the run in {start} is not finished: lion train --resume --out {start}")
+        raise ValueError(f"start is {start!r}; expected {wanted}.")
+    plain = read_json(folder / "config.json")
+    kind = plain.get("model_type", plain.get("kind")) if isinstance(plain, dict) else None
+    if kind != "lion":
+        raise ValueError(f"start is {start!r}, which has a model of the kind {kind!r}; expected {wanted}.")
+    return folder
 
 
 def _config_of(start: str) -> "LionConfig":
