@@ -154,7 +154,7 @@ class Agreement(NamedTuple):
 
 def agreement(variant: str, size: str, prompt: int = 24, tokens: int = 16) -> Agreement:
     """Whether greedy generation by transformers' `generate` gives the same tokens in every mode."""
-    from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
+    from lion.integrations.hf import LionCausalConfig, LionForCausalLM
 
     torch.manual_seed(0)
     # With tied embeddings, the most likely next token would be the last token itself.

@@ -4,6 +4,8 @@ Both run state spaces along the tokens and back: h_i = exp(-dt_i A) h_{i-1} + dt
 linear attention without a normaliser: B are the keys, C the queries, dt x the values, dt A the decays on arrival.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -177,3 +179,7 @@ def directions_of(direction: Direction) -> tuple[Direction, ...]:
 def shift(y: Tensor, direction: str) -> Tensor:
     """[B, T, H, V]: every token's output given to the next one in a direction; the first gets zeros."""
     return F.pad(y, (0, 0, 0, 0, *((1, -1) if direction == "forward" else (-1, 1))))
+
+
+# By (dim, direction): modules whose forward takes x [B, T, dim] and `grid`, the height and width of the last tokens.
+BASELINES: dict[str, Callable[[int, Direction], nn.Module]] = {"hydra": Hydra, "vim": Vim}

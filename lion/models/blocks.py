@@ -1,58 +1,49 @@
-"""What mixes the tokens of a block: the variants of lion.nn, and baselines that are built differently."""
+"""What the models share: the fields of their configs, their layers of attention, MLPs and bookkeeping."""
 
-import copy
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from lion.models.baselines import Hydra, Vim
-from lion.models.scripting import Scriptable
+from lion.configs import check
+from lion.limits import Depth, Heads, OneOf, Width
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
-from lion.ops.checks import Direction, Norm, one_of
+from lion.ops.checks import Norm
 
-if TYPE_CHECKING:
-    from lion.models.vision import VisionConfig
-
-# By (dim, direction): modules whose forward takes x [B, T, dim] and `grid`, the height and width of the last tokens.
-BASELINES: dict[str, Callable[[int, Direction], nn.Module]] = {"hydra": Hydra, "vim": Vim}
+POSITIONS = ("learned", "none")
+# Parts of names: parameters that are decays and the like, and no weights.
+NO_WEIGHTS = ("decay", "bonus", "skip")
 
 
-class ImageAttention(Scriptable, LionAttention):
-    """LionAttention, for models that TorchScript compiles."""
+@dataclass(frozen=True)
+class ModelConfig:
+    """The fields that every model's config has."""
 
-    def to_export(self) -> nn.Module:
-        # The delta rule goes from chunk to chunk in a loop of the graph, which TorchScript does not know.
-        return copy.copy(self).set_form("full") if self.variant.delta else self
+    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
+    _: KW_ONLY
+    dim: Width = 768
+    depth: Depth = 12
+    heads: Heads = 12
+    positions: Annotated[str, OneOf(POSITIONS)] = "none"  # decays tell places, at any length; softmax needs "learned"
+    features: str | None = None  # in place of the variant's own, as the next two
+    decay: str | None = None
+    norm: str | None = None
 
-
-def make_image_layer(config: "VisionConfig", direction: Direction) -> nn.Module:
-    one_of("variant", config.variant, (*VARIANTS, *BASELINES))
-    if config.variant in BASELINES:
-        return BASELINES[config.variant](config.dim, direction)
-    options = {"double_diagonal": config.double_diagonal, "direction": direction, "orders": config.orders or None}
-    return make_layer(config, ImageAttention, **options)
-
-
-class WithVariant(Protocol):
-    """What all configs have that say which variant a model's layers are."""
+    def __post_init__(self):
+        check(self)
 
     @property
-    def dim(self) -> int: ...
-    @property
-    def heads(self) -> int: ...
-    @property
-    def variant(self) -> str: ...
-    @property
-    def features(self) -> str | None: ...
-    @property
-    def decay(self) -> str | None: ...
-    @property
-    def norm(self) -> str | None: ...
+    def tells_order(self) -> bool:
+        """Whether the order of the tokens makes a difference."""
+        variant = VARIANTS[self.variant]
+        return self.positions == "learned" or variant.delta or (self.decay or variant.decay) != "none"
 
 
-def make_layer(config: WithVariant, layer: type[LionAttention] = LionAttention, **options: Any) -> LionAttention:
+def make_layer(config: ModelConfig, layer: type[LionAttention] = LionAttention, **options: Any) -> LionAttention:
     return layer(
         config.dim,
         config.heads,
@@ -60,11 +51,75 @@ def make_layer(config: WithVariant, layer: type[LionAttention] = LionAttention, 
         features=config.features,
         decay=config.decay,
         norm=cast(Norm | None, config.norm),  # which the layer checks
+        two_sided=getattr(config, "two_sided", False),  # causal models have no other side
         **options,
     )
 
 
-def variant_tells_order(config: WithVariant) -> bool:
-    """Whether it makes a difference to the layers what order the tokens have."""
-    variant = VARIANTS[config.variant]
-    return variant.delta or (config.decay or variant.decay) != "none"
+class Backbone(nn.Module):
+    """A model with blocks: they can be recomputed, and some of their parameters are no weights."""
+
+    no_weights: ClassVar[tuple[str, ...]] = NO_WEIGHTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grad_checkpointing = False
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Keep only what enters the blocks, and compute the rest again in the backward pass: for long sequences."""
+        self.grad_checkpointing = enable
+
+    def run(self, block: nn.Module, *inputs: Any) -> Any:
+        if self.grad_checkpointing and torch.is_grad_enabled():
+            return checkpoint(block, *inputs, use_reentrant=False)
+        return block(*inputs)
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that an optimizer should not shrink: decays and the like."""
+        return no_weights(self, self.no_weights)
+
+
+def no_weights(model: nn.Module, parts: tuple[str, ...] = NO_WEIGHTS) -> set[str]:
+    """Names of parameters that have one of the parts between their dots."""
+    return {name for name, _ in model.named_parameters() if not set(parts).isdisjoint(name.split("."))}
+
+
+class Mlp(nn.Module):
+    def __init__(
+        self, dim: int, hidden: int, dropout: float = 0.0, *, hidden_dropout: float | None = None, gelu: str = "none"
+    ):
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.act = nn.GELU(approximate=gelu)
+        self.hidden_drop = nn.Dropout(dropout if hidden_dropout is None else hidden_dropout)
+        self.fc2 = nn.Linear(hidden, dim)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.fc2(self.hidden_drop(self.act(self.fc1(x)))))
+
+
+def init_linear(linear: nn.Linear, std: float) -> None:
+    nn.init.normal_(linear.weight, std=std)
+    nn.init.zeros_(linear.bias)
+
+
+def check_mask(mask: Tensor | None, shape: tuple[int, ...]) -> None:
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)} and dtype {str(mask.dtype).removeprefix('torch.')}; expected "
+            f"{tuple(shape)} and bool: True marks a real token."
+        )
+
+
+@torch.no_grad()
+def copy_qkv(layer: LionAttention, parameter: str, parts: Sequence[Tensor]) -> None:
+    """Take queries, keys and values of another attention, [heads x channels, ...] each, where the shapes are the same.
+
+    Args:
+        parameter: "weight" or "bias".
+    """
+    rows: tuple[Tensor, ...] = getattr(layer.in_proj, parameter).split(list(layer.columns.values()))
+    for mine, part in zip(rows, parts, strict=False):  # q, k and v come first
+        if mine.shape == part.shape:
+            mine.copy_(part)

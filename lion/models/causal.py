@@ -1,7 +1,7 @@
 """Causal language models: GPT-2's architecture with any variant in the place of attention, in one direction.
 
-Text is generated token by token, from what a model keeps of the tokens before: of each layer a state that does not
-grow ("recurrence"), or all keys, values and decays ("cache"). The outputs are those of all tokens at once.
+Text is generated token by token, from what a model keeps of the tokens before: a state of fixed size for each layer
+("recurrence"), or all keys, values and decays ("cache"). The outputs are those of all tokens at once.
 
     hidden, states = model.prefill(prompt)
     token = model.logits(hidden[:, -1]).argmax(-1)
@@ -11,47 +11,31 @@ grow ("recurrence"), or all keys, values and decays ("cache"). The outputs are t
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from lion.configs import check
 from lion.legacy import takes_old_names
-from lion.limits import Depth, Deviation, Epsilon, Heads, OneOf, Ratio, Share, Tokens, Vocabulary, Width
-from lion.models.blocks import make_layer
-from lion.models.positions import count
-from lion.models.vision import KEPT
+from lion.limits import Deviation, Epsilon, Ratio, Share, Tokens, Vocabulary
+from lion.models.blocks import NO_WEIGHTS, Backbone, Mlp, ModelConfig, check_mask, init_linear, make_layer
+from lion.models.positions import add_positions, learned_positions
 from lion.nn.prefill import Cache, Kept, prefill
-from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 
-POSITIONS = ("none", "learned")
 MEMORIES = ("recurrence", "cache")
 
 
 @takes_old_names
-@dataclass(frozen=True)
-class CausalConfig:
-    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
+@dataclass(frozen=True, kw_only=True)
+class CausalConfig(ModelConfig):
     vocab_size: Vocabulary = 50257
-    dim: Width = 768
-    depth: Depth = 12
-    heads: Heads = 12
     mlp_ratio: Ratio = 4.0
-    positions: Annotated[str, OneOf(POSITIONS)] = "none"  # decays tell places; softmax wants "learned"
-    max_tokens: Tokens = 1024  # that positions are learned of; without them there is no end
-    features: str | None = None  # in place of the variant's own, as the next two
-    decay: str | None = None
-    norm: str | None = None
-    dropout: Share = 0.0  # of the tokens that enter, and of what each block adds
+    max_tokens: Tokens = 1024  # that there are learned positions for
+    dropout: Share = 0.0  # of the embedded tokens, and of what each block adds
     norm_eps: Epsilon = 1e-5
     init_std: Deviation = 0.02
-
-    def __post_init__(self):
-        check(self)
 
 
 class Memory(NamedTuple):
@@ -96,16 +80,16 @@ class States(NamedTuple):
         return States(layers, self.tokens - (~masked[:, before:]).sum(1))
 
 
-class CausalModel(nn.Module):
+class CausalModel(Backbone):
     """[B, T] token ids -> [B, T, dim], and `logits` of these for the tokens that come next."""
+
+    no_weights = (*NO_WEIGHTS, "positions")
 
     def __init__(self, config: CausalConfig, block: type["Block"] | None = None):
         super().__init__()
         self.config = config
-        self.grad_checkpointing = False
         self.embed = nn.Embedding(config.vocab_size, config.dim)
-        learned = config.positions == "learned"
-        self.positions = nn.Embedding(config.max_tokens, config.dim) if learned else None
+        self.positions = learned_positions(config, config.max_tokens)
         self.drop = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList((block or Block)(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
@@ -139,11 +123,7 @@ class CausalModel(nn.Module):
         for block in self.blocks:
             if trace is not None:
                 trace.append(x)
-            given = x, mask, cu_seqlens, None, None, weights is not None
-            if self.grad_checkpointing and self.training and torch.is_grad_enabled():
-                x, _, found = checkpoint(block, *given, use_reentrant=False)
-            else:
-                x, _, found = block(*given)
+            x, _, found = self.run(block, x, mask, cu_seqlens, None, None, weights is not None)
             if weights is not None:
                 weights.append(found)
         return self.norm(x)
@@ -191,14 +171,6 @@ class CausalModel(nn.Module):
         """[..., dim] -> [..., vocabulary], by the embedding of the tokens."""
         return F.linear(hidden, self.embed.weight)
 
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        self.grad_checkpointing = enable
-
-    def no_weight_decay(self) -> set[str]:
-        """Names of parameters that are no weights: positions, decays."""
-        names = {name for name, _ in self.named_parameters()}
-        return {name for name in names if any(part in {"positions", *KEPT} for part in name.split("."))}
-
     def _enter(
         self,
         ids: Tensor | None,
@@ -211,23 +183,9 @@ class CausalModel(nn.Module):
         if (ids is None) == (embeddings is None):
             raise ValueError("expected either ids or embeddings.")
         x = self.embed(ids) if embeddings is None else embeddings
-        B, T = x.shape[:2]
-        if mask is not None and (mask.shape != (B, T) or mask.dtype != torch.bool):
-            raise ValueError(
-                f"mask has shape {tuple(mask.shape)} and dtype {str(mask.dtype).removeprefix('torch.')}; expected "
-                f"{(B, T)} = [B, T] and bool: True marks a real token."
-            )
-        if self.positions is not None:
-            if position_ids is None:
-                before = None if states is None else states.tokens
-                position_ids = count(x, self.config.max_tokens, mask, cu_seqlens, before=before)
-            x = x + self.positions(position_ids)
-        elif position_ids is not None:
-            raise ValueError(
-                "position_ids is given, but positions is 'none'; expected none: leave them out. "
-                "(Packed sequences are told apart by cu_seqlens.)"
-            )
-        return self.drop(x)
+        check_mask(mask, x.shape[:2])
+        before = None if states is None else states.tokens
+        return self.drop(add_positions(x, self.positions, position_ids, mask, cu_seqlens, before=before))
 
 
 class Block(nn.Module):
@@ -237,7 +195,8 @@ class Block(nn.Module):
         self.attn = make_layer(config, direction="forward")
         self.drop = nn.Dropout(config.dropout)
         self.norm2 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.mlp = Mlp(config.dim, round(config.dim * config.mlp_ratio), config.dropout)
+        hidden = round(config.dim * config.mlp_ratio)
+        self.mlp = Mlp(config.dim, hidden, config.dropout, hidden_dropout=0.0, gelu="tanh")
         self._init_weights(config)
 
     def forward(
@@ -268,14 +227,13 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x)), after, weights
 
     def _init_weights(self, config: CausalConfig) -> None:
-        # What is added to the stream of all blocks is smaller the more of them there are.
+        # The more blocks add to the residual stream, the smaller is what each adds.
         added = config.init_std / math.sqrt(2 * config.depth)
         stds = {self.mlp.fc1: config.init_std, self.mlp.fc2: added, self.attn.out_proj: added}
         if not self.attn.variant.state_space_init:
             stds[self.attn.in_proj] = config.init_std
         for linear, std in stds.items():
-            nn.init.normal_(linear.weight, std=std)
-            nn.init.zeros_(linear.bias)
+            init_linear(linear, std)
 
 
 def _read(x: Tensor, mask: Tensor | None, past: Memory | None) -> tuple[Tensor, Tensor]:
@@ -289,15 +247,3 @@ def _read(x: Tensor, mask: Tensor | None, past: Memory | None) -> tuple[Tensor, 
             "calls since the first: a state has all tokens in one sum."
         )
     return torch.cat([past.inputs, x], 1), torch.cat([past.mask, mask], 1)
-
-
-class Mlp(nn.Module):
-    def __init__(self, dim: int, hidden: int, dropout: float):
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.act = nn.GELU(approximate="tanh")
-        self.fc2 = nn.Linear(hidden, dim)
-        self.drop = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.drop(self.fc2(self.act(self.fc1(x))))

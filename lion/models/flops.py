@@ -1,6 +1,6 @@
-"""FLOPs of a model's forward pass, part by part, and its parameters; from its config, without building all of it.
+"""FLOPs of an image model's forward pass, part by part, and its parameters; from its config alone.
 
-A multiply-add is two. What counts and what does not is said in lion/ops/flops.py.
+A multiply-add counts as two. lion/ops/flops.py says what counts and what does not.
 """
 
 import functools
@@ -22,7 +22,7 @@ Size = int | tuple[int, int] | None  # of an image, in pixels; None: the config'
 
 
 def model_flops(config: VisionConfig, image_size: Size = None, form: str = "scan") -> dict[str, int]:
-    """Of one image, by part. `form` is "full", "scan" or "rnn"; softmax has one form."""
+    """FLOPs for one image, by part. `form` is "full", "scan" or "rnn"; softmax has one form."""
     one_of("form", form, FORMS)
     patches, tokens = _patches(config, image_size), tokens_of(config, image_size)
     blocks = [_block(config, direction) for direction in directions(config.direction, config.depth)]
@@ -43,7 +43,7 @@ def tokens_of(config: VisionConfig, image_size: Size = None) -> int:
 
 
 def parameters_of(config: VisionConfig) -> int:
-    """How many a model has."""
+    """The number of a model's parameters."""
     blocks = sum(_block(config, direction).parameters for direction in directions(config.direction, config.depth))
     around = replace(config, depth=0, variant="softmax", orders=(), features=None, decay=None)
     return _parameters_around(around) + blocks
@@ -58,7 +58,7 @@ def _patches(config: VisionConfig, image_size: Size) -> int:
 
 
 class Costs(NamedTuple):
-    """Of a block. All of a model's blocks with one direction are alike."""
+    """What a block costs. All of a model's blocks with one direction are alike."""
 
     parameters: int
     projections: int  # FLOPs per token
@@ -74,7 +74,7 @@ def _block(config: VisionConfig, direction: Direction) -> Costs:
 
 @functools.cache
 def _parameters_around(config: VisionConfig) -> int:
-    """Of all that is no block."""
+    """Parameters outside the blocks."""
     return _count(VisionModel(config))
 
 
@@ -83,7 +83,7 @@ def _count(module: nn.Module) -> int:
 
 
 def _projections(layer: nn.Module) -> int:
-    """FLOPs per token of what treats every token alike: linear layers, short convolutions, random features."""
+    """FLOPs per token of linear layers, short convolutions and random features."""
     total = 0
     for module in layer.modules():
         if isinstance(module, nn.Linear | nn.Conv1d):
@@ -124,6 +124,8 @@ def _decay(layer: LionAttention) -> str:
     if layer.variant.softmax or layer.variant.delta:
         return SOFTMAX if layer.variant.softmax else "delta"
     log_decay = layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay
+    if isinstance(log_decay, tuple):  # forward and reverse, of one kind
+        log_decay = log_decay[0]
     return "none" if log_decay is None else "diagonal" if log_decay.dim() in (2, 4) else "scalar"
 
 

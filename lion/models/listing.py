@@ -1,4 +1,4 @@
-"""`lion list models`: the models there are, their size, and what they cost."""
+"""`lion list models`: image models by name, their sizes and costs."""
 
 from lion.models.flops import model_flops, parameters_of, tokens_of
 from lion.models.registry import MODELS
@@ -10,7 +10,7 @@ PIXELS = (224, 1024)
 
 
 def listing(flops: bool = False) -> str:
-    """A row for every model; with `flops`, those of its forward pass too."""
+    """A table with a row for every model; with `flops`, also the FLOPs of a forward pass."""
     header = ["model", "parameters (M)", "tokens", "blocks", "variant", "positions"]
     costs = [(form, pixels) for pixels in PIXELS for form in ("full", "scan")] if flops else []
     header[3:3] = [f"GFLOPs {form}, {pixels} px" for form, pixels in costs]

@@ -12,9 +12,9 @@ from lion import legacy
 from lion.ops.call import Call
 from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, as_pair, check, check_values
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
-from lion.ops.lowering import states_behind
 from lion.ops.plain import transformed
 from lion.ops.state import State, States
+from lion.ops.torch.lowering import states_behind
 
 log = logging.getLogger("lion")
 

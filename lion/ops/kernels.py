@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import torch
 
-from lion.ops import torch_delta, torch_forms, torch_scan
 from lion.ops.checks import Form, one_of
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
-from lion.ops.lowering import Kernel, lowered
 from lion.ops.plain import plain
+from lion.ops.torch import delta, dense, scan
+from lion.ops.torch.lowering import Kernel, lowered
 
 FORMS: dict[Form, str] = {
     "full": "the T x T matrix at once",
@@ -54,19 +54,19 @@ BACKENDS = {  # the fastest first
 }
 
 TORCH_FORMS: dict[str, Kernel] = {
-    "full": lowered(torch_forms.full),
-    "rnn": lowered(torch_forms.rnn),
-    "chunk": lowered(torch_forms.chunk),
-    "scan": lowered(torch_scan.scan, undecayed=torch_scan.one_state),
+    "full": lowered(dense.full),
+    "rnn": lowered(dense.rnn),
+    "chunk": lowered(dense.chunk),
+    "scan": lowered(scan.scan, undecayed=scan.one_state),
 }
 KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
     ("cpu", "scan", "none"): cpu_scan.attention,
     ("cpu", "scan", "scalar"): cpu_scan.attention,
     ("cpu", "scan", "diagonal"): cpu_scan.attention,
     **{("torch", form, decay): kernel for form, kernel in TORCH_FORMS.items() for decay in DECAYS if decay != "delta"},
-    ("torch", "full", "delta"): lowered(torch_delta.full),
-    ("torch", "rnn", "delta"): lowered(torch_delta.rnn),
-    ("torch", "scan", "delta"): lowered(torch_delta.scan, undecayed=torch_delta.undecayed_scan),
+    ("torch", "full", "delta"): lowered(delta.full),
+    ("torch", "rnn", "delta"): lowered(delta.rnn),
+    ("torch", "scan", "delta"): lowered(delta.scan, undecayed=delta.undecayed_scan),
 }
 
 

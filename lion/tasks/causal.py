@@ -38,7 +38,7 @@ class CausalTask(CorpusTask):
         return replace(self, model=with_room(model, self.length))
 
     def make_model(self) -> nn.Module:
-        from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
+        from lion.integrations.hf import LionCausalConfig, LionForCausalLM
 
         eos = self.text_tokenizer().eos_id
         return to_train(lambda: LionForCausalLM(LionCausalConfig.of(self.model, eos_token_id=eos)))

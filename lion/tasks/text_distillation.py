@@ -60,7 +60,7 @@ class TextDistillationTask(CorpusTask):
         return replace(self, positions="none" if EncoderConfig(variant=self.variant).tells_order else "learned")
 
     def _check_length(self) -> None:
-        from lion.integrations.hf_convert import positions_of
+        from lion.integrations.hf.conversion import positions_of
 
         most = len(positions_of(_teacher(self.teacher)))
         if self.length > most:
@@ -139,7 +139,7 @@ def _folder(teacher: str) -> Path:
 
 @functools.lru_cache(maxsize=1)
 def _teacher(name: str) -> Any:
-    from lion.integrations.hf_convert import BASES
+    from lion.integrations.hf.conversion import BASES
 
     folder = _folder(name)
     if not (folder / "config.json").exists():

@@ -11,7 +11,7 @@ from lion.train.config import Optim
 from lion.train.optim import make_optimizer
 
 transformers = pytest.importorskip("transformers")
-hf = pytest.importorskip("lion.integrations.hf_causal")
+hf = pytest.importorskip("lion.integrations.hf")
 from tests import SEED  # noqa: E402
 from tests.integrations.hf_small import checkpointing  # noqa: E402
 
@@ -366,7 +366,7 @@ def test_configs_that_are_none(tmp_path):
     for changes, message in (
         ({"generation_mode": "recurrent"}, "generation_mode is 'recurrent'; expected .* Did you mean 'recurrence'?"),
         ({"variant": "lion_t"}, "variant is 'lion_t'; expected one of"),
-        ({"positions": "rotary"}, "positions is 'rotary'; expected one of 'none', 'learned'"),
+        ({"positions": "rotary"}, "positions is 'rotary'; expected one of 'learned', 'none'"),
     ):
         with pytest.raises(ValueError, match=message):
             hf.LionCausalConfig(**changes)

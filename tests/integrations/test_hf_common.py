@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("transformers")
 pytest.importorskip("lion.integrations.hf")
 from lion.integrations import hf
-from lion.integrations.hf_causal import LionForCausalLM
+from lion.integrations.hf import LionForCausalLM
 from tests import THOROUGH, transformers_tests
 from tests.integrations import hf_small
 

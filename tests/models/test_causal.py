@@ -300,7 +300,7 @@ def test_learned_positions_end():
     ("changes", "message"),
     [
         ({"variant": "lion_t"}, "variant is 'lion_t'; expected one of .* Did you mean 'lion_"),
-        ({"positions": "rotary"}, "positions is 'rotary'; expected one of 'none', 'learned'"),
+        ({"positions": "rotary"}, "positions is 'rotary'; expected one of 'learned', 'none'"),
     ],
 )
 def test_configs_that_are_none(changes, message):
@@ -310,7 +310,7 @@ def test_configs_that_are_none(changes, message):
 
 def test_what_is_refused():
     model, ids = small(), tokens(2, 5)
-    with pytest.raises(ValueError, match=r"mask has shape \(2, 5\) and dtype int64; expected \(2, 5\) = .* and bool"):
+    with pytest.raises(ValueError, match=r"mask has shape \(2, 5\) and dtype int64; expected \(2, 5\) and bool"):
         model(ids, torch.ones_like(ids))
     with pytest.raises(ValueError, match="expected either ids or embeddings"):
         model()

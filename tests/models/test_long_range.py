@@ -135,7 +135,7 @@ def test_decays_are_no_weights():
     [
         ({}, torch.zeros(2, 2, 5).long(), None, r"shape \(2, 2, 5\); expected \[B, T\], as answer is 'sequence'"),
         ({"answer": "pair"}, torch.zeros(2, 5).long(), None, r"expected \[B, 2, T\]"),
-        ({}, SEQUENCE, torch.ones(1, 40), r"dtype float32; expected \(1, 40\), as x, and bool"),
+        ({}, SEQUENCE, torch.ones(1, 40), r"dtype float32; expected \(1, 40\) and bool"),
         ({"positions": "learned", "max_tokens": 30}, SEQUENCE, None, "expected at most 30"),
     ],
 )

@@ -220,7 +220,7 @@ REFUSED = {
     "blocks without end": ({"depth": 10**9}, {}, "config.depth is 1000000000; expected a whole number from 0 to"),
     "no memory would be enough": ({"dim": 3 * 2**40}, {}, "config.dim is 3298534883328; expected a whole number"),
     "a size that cannot be": ({"patch_size": -1}, {}, "config.patch_size is -1; expected a whole number from 1 to"),
-    "a list for a word": ({"variant": []}, {}, r"config.variant is \[\]; expected a text"),
+    "a list for a word": ({"direction": []}, {}, r"config.direction is \[\]; expected a text"),
     "a kind that is none": ({}, {"kind": {}}, "kind is {}; expected one of 'vision'"),
     "a kind of the future": (
         {},

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lion.ops import torch_delta, torch_forms
 from lion.ops.cpu import features, projected, scan
-from lion.ops.options import Options
+from lion.ops.torch import delta, dense
+from lion.ops.torch.options import Options
 from tests.ops.problems import permutations
 
 Arguments = dict[str, Any]  # by the names of the schema, in its order
@@ -341,7 +341,7 @@ def torch_scan_plainly(x: Arguments, *tensors: Tensor) -> list[Tensor | None]:
     options = Options(x["direction"], x["include_self"], x["with_den"], None)
     q, k, v, f, b = tensors
     B, T, H, _ = q.shape
-    num, den = torch_forms.rnn(q, k, v, *(y.expand(B, T, H, -1) for y in (f, b)), options)
+    num, den = dense.rnn(q, k, v, *(y.expand(B, T, H, -1) for y in (f, b)), options)
     return [num, num[..., :0] if den is None else den]
 
 
@@ -451,7 +451,7 @@ def carry_fits(x: Arguments) -> bool:
 
 def carry_plainly(*tensors) -> list[Tensor | None]:
     state, of_values, *_ = tensors
-    return [*torch_delta.carried(*tensors)] if len(of_values) else [of_values * 1, state * 1]
+    return [*delta.carried(*tensors)] if len(of_values) else [of_values * 1, state * 1]
 
 
 def carry_reference(x: Arguments) -> list[Tensor | None]:

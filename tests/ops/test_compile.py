@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import lion
-from lion.ops import torch_forms, torch_scan
 from lion.ops.cpu.library import DIRECTIONS, NORMS, RAW
+from lion.ops.torch import dense, scan
 from tests import SEED
 from tests.ops.problems import assert_same, kernels, output_and_gradients, problem
 
@@ -103,9 +103,9 @@ def test_opcheck(decay):
     x = x[None, None, :, None] if x.dim() == 1 else x[..., None] if x.dim() == 3 else x
     f, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     for direction, with_den in (("both", True), ("forward", False)):
-        torch.library.opcheck(torch_scan.scan_op, (q, k, v, f, b, direction, True, with_den, None))
+        torch.library.opcheck(scan.scan_op, (q, k, v, f, b, direction, True, with_den, None))
     block = [x.detach().expand(-1, 70, 2, -1).transpose(1, 2).requires_grad_() for x in (q, k, f, b)]
-    torch.library.opcheck(torch_forms.scores_op, (*block, "both", True))
+    torch.library.opcheck(dense.scores_op, (*block, "both", True))
 
 
 def test_autocast_keeps_the_sums_in_float32():

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch.autograd import gradcheck
 
 import lion
-from lion.ops import reference, torch_delta
+from lion.ops import reference
 from lion.ops.kernels import CHUNKED
+from lion.ops.torch import delta
 from tests.ops.problems import assert_same, kernels, leaves, output_and_gradients, packing, permutations
 
 KERNELS = kernels("delta")
@@ -68,7 +69,7 @@ def test_slabs(monkeypatch):
     """A long sequence is handled a piece at a time."""
     kwargs = problem("per token", T=70)
     want = output_and_gradients(lion.attention, kwargs)
-    monkeypatch.setattr(torch_delta, "SLAB_ELEMENTS", 500)
+    monkeypatch.setattr(delta, "SLAB_ELEMENTS", 500)
     assert_same(output_and_gradients(lion.attention, kwargs, chunk_size=8), want, 1e-12)
 
 
@@ -100,7 +101,7 @@ def test_it_overwrites():
 def test_operators_and_compilation():
     carry = [torch.randn(2, 3, 4, n, requires_grad=True) for n in (6, 5, 5, 5, 4)]
     state = torch.randn(3, 5, 6, requires_grad=True)
-    torch.library.opcheck(torch_delta.carry_op, (state, *carry, torch.rand(2, 3, requires_grad=True)))
+    torch.library.opcheck(delta.carry_op, (state, *carry, torch.rand(2, 3, requires_grad=True)))
     kwargs = {name: x.float() for name, x in problem("fixed", T=70).items() if name != "norm"}
     compiled = torch.compile(lambda **x: lion.attention(**x, norm="none"), fullgraph=True)
     torch.testing.assert_close(compiled(**kwargs), lion.attention(**kwargs, norm="none"))

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import lion
-from lion.ops import reference, torch_scan
+from lion.ops import reference
 from lion.ops.kernels import CHUNKED, FORMS, KERNELS
+from lion.ops.torch import scan
 from tests import THOROUGH
 from tests.ops.problems import ALL_KERNELS, DECAYS, assert_same, kernels, output_and_gradients, problem
 
@@ -105,20 +106,20 @@ def test_chunk_sizes(decay, chunk_size):
 @pytest.mark.parametrize(("group", "slab"), [(2, 1), (3, 200), (2, 10**9)])
 def test_scan_slab_by_slab(decay, group, slab, monkeypatch):
     """Long sequences go slab by slab, and many chunks of a slab by groups: here at small sizes."""
-    monkeypatch.setattr(torch_scan, "GROUP", group)
-    monkeypatch.setattr(torch_scan, "SLAB_ELEMENTS", slab)
-    monkeypatch.setattr(torch_scan, "SLAB_CHUNKS", 1)
+    monkeypatch.setattr(scan, "GROUP", group)
+    monkeypatch.setattr(scan, "SLAB_ELEMENTS", slab)
+    monkeypatch.setattr(scan, "SLAB_CHUNKS", 1)
     for direction, mask in itertools.product(DIRECTIONS, (False, True)):
         compare(problem(decay, T=41, mask=mask), chunk_size=3, direction=direction)
 
 
 def test_carrying_many_states_by_groups(monkeypatch):
-    monkeypatch.setattr(torch_scan, "GROUP", 3)
+    monkeypatch.setattr(scan, "GROUP", 3)
     n, W = 25, 4
     added, initial = torch.randn(2, n, W).double(), torch.randn(2, W).double()
     total = -torch.rand(2, n, 1).double()
     for reverse in (False, True):
-        states, last = torch_scan._carry(added, total, initial, reverse=reverse)
+        states, last = scan._carry(added, total, initial, reverse=reverse)
         state = initial
         for place in reversed(range(n)) if reverse else range(n):
             torch.testing.assert_close(states[:, place], state)

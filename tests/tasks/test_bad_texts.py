@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from lion import files
 from lion.cli import main
 from lion.data.tokenizers import ByteTokenizer
-from lion.integrations import hf, hf_causal
+from lion.integrations import hf
 from lion.models.saving import load_model
 from lion.train.loop import train
 from tests.tasks.texts import shrunk
@@ -154,7 +154,7 @@ def test_damaged_weights(how, runs, texts, fails, training_fails, tmp_path):
     causal, weights = spoil(runs, "causal", tmp_path, SPOILT[how])
     fails(["generate", causal], f"{weights} is damaged: ")
     with pytest.raises(files.DamagedFile, match="get it again"):
-        hf_causal.LionForCausalLM.from_pretrained(causal / "model")
+        hf.LionForCausalLM.from_pretrained(causal / "model")
 
 
 def test_damaged_weights_are_written_once_more(runs, tmp_path, monkeypatch):
@@ -225,7 +225,7 @@ def test_ids_that_have_no_embedding(wrong):
         model(ids.clamp(0, 9), token_type_ids=torch.tensor([[0, 2]]))
     with pytest.raises(ValueError, match=r"^position_ids has the id 512; expected 0 to 511"):
         model(ids.clamp(0, 9), position_ids=torch.tensor([[0, 512]]))
-    causal = hf_causal.LionForCausalLM(hf_causal.LionCausalConfig(**size)).eval()
+    causal = hf.LionForCausalLM(hf.LionCausalConfig(**size)).eval()
     for use_cache in (True, False):
         with pytest.raises(ValueError, match=said):
             causal(ids, use_cache=use_cache)

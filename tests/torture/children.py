@@ -35,7 +35,7 @@ CRASHED = 70  # exit code of a child that an exception has ended
 GRACE = 3.0  # seconds for a child's own children to end after it
 EVERYTHING = (  # that takes long to import
     *("accelerate", "lion.train.loop", "lion.recipes", "lion.tasks.causal", "sklearn.datasets"),
-    *("lion.integrations.hf", "lion.integrations.hf_causal", "matplotlib.pyplot", "lion.bench.demo"),
+    *("lion.integrations.hf", "matplotlib.pyplot", "lion.bench.demo"),
     *("tests.torture.data_files", "tests.torture.raw_operators"),
 )
 ENVIRONMENT = {

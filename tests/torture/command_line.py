@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lion import recipes
-from lion.models.blocks import BASELINES
+from lion.models.baselines import BASELINES
 from lion.nn.decay import DECAYS
 from lion.nn.feature_maps import FEATURE_MAPS
 from lion.nn.orders import ORDERS

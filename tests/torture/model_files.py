@@ -73,7 +73,7 @@ def _text(folder: Path) -> None:
 
 def _causal(folder: Path, **options: Any) -> None:
     from lion.data.tokenizers import train_byte_bpe
-    from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
+    from lion.integrations.hf import LionCausalConfig, LionForCausalLM
     from lion.tasks.causal import CausalTask
     from lion.train.config import Run
 
@@ -135,9 +135,9 @@ def _load(folder: Path) -> Any:
 
 
 def _class(name: str) -> Any:
-    from lion.integrations import hf, hf_causal
+    from lion.integrations import hf
 
-    return getattr(hf, name, None) or getattr(hf_causal, name)
+    return getattr(hf, name)
 
 
 def _pretrained(name: str) -> Callable[[Path], Any]:
@@ -371,7 +371,7 @@ def _quiet() -> None:
     import logging
     import warnings
 
-    from lion.integrations import hf, hf_causal  # noqa: F401  they register themselves
+    from lion.integrations import hf  # noqa: F401  it registers its models
 
     logging.disable()
     warnings.simplefilter("ignore")

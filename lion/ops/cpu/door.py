@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import LONGEST_CHUNK, check_device, check_fit
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, NONE, NORMS, RAW
-from lion.ops.door import check_first, check_like
+from lion.ops.torch.door import check_first, check_like
 
 INTEGERS = (torch.int64, torch.int32)
 

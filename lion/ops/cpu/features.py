@@ -6,8 +6,8 @@ from torch import Tensor
 
 from lion.ops.cpu import door
 from lion.ops.cpu.library import DTYPES, LIBRARY, below_autograd, loaded, rows
-from lion.ops.door import check_like
 from lion.ops.plain import differentiable_gradients, plain
+from lion.ops.torch.door import check_like
 
 MAPS = {"unit_silu": 0, "elu_plus_one": 1}  # as nn/feature_maps.py names them
 

@@ -14,8 +14,8 @@ from lion.ops.checks import check
 from lion.ops.cpu import door, scan
 from lion.ops.cpu.features import MAPS, PLAIN, features, features_backward
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, LIBRARY, NORMS, below_autograd
-from lion.ops.door import check_like
 from lion.ops.plain import differentiable_gradients, plain
+from lion.ops.torch.door import check_like
 
 NO_MAP = -1
 FEATURES = {**MAPS, "identity": NO_MAP}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from lion.ops import flops, torch_scan
+from lion.ops import flops
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import check_values
 from lion.ops.cpu import door
@@ -29,8 +29,9 @@ from lion.ops.cpu.library import (
     loaded,
     rows,
 )
-from lion.ops.lowering import normalised, sums_of
 from lion.ops.plain import differentiable_gradients
+from lion.ops.torch import scan as torch_scan
+from lion.ops.torch.lowering import normalised, sums_of
 
 # norm and direction are numbers, and chunk_size 0 is None: strings would double the cost of dispatching a call.
 ARGUMENTS = (

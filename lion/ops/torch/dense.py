@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from lion.ops import door
-from lion.ops.options import Options
 from lion.ops.plain import differentiable_gradients, plain
-from lion.ops.torch_scores import arriving, decayed_scores, decayed_scores_grad, leaving, walks
+from lion.ops.torch import door
+from lion.ops.torch.options import Options
+from lion.ops.torch.scores import arriving, decayed_scores, decayed_scores_grad, leaving, walks
 
 ROWS = 128  # of one block of the `chunk` form
 

@@ -5,15 +5,11 @@ kept those of attention (`keys` and `values`), so that what reads any model's ca
 """
 
 from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 
 from lion.models.causal import MEMORIES, Memory, States
 from lion.nn.prefill import Cache as TokensCache
 from lion.ops.checks import one_of
-from lion.optional import need_transformers
-
-need_transformers()
-
-from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer  # noqa: E402
 
 
 class Kept:

@@ -4,23 +4,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from lion.integrations.hf_config import LionConfig
-from lion.integrations.hf_encoder import (
+from lion.integrations.hf.config import LionConfig
+from lion.integrations.hf.encoder import (
     LionForMaskedLM,
     LionForSequenceClassification,
     LionForTokenClassification,
     LionModel,
     LionPreTrainedModel,
 )
-from lion.nn.layers import LionAttention
-from lion.optional import need_transformers
-
-need_transformers()
-
-import transformers  # noqa: E402
-from transformers import PreTrainedModel  # noqa: E402
+from lion.models.blocks import copy_qkv
 
 # Modules that are the same, by their names there and here.
 EMBEDDINGS = {"word_embeddings": "words", "token_type_embeddings": "types", "LayerNorm": "norm"}
@@ -33,41 +29,40 @@ LAYER = {
 }
 
 
+# The same behind the layers, by their names here.
+HEADS: dict[type[LionPreTrainedModel], tuple[str, ...]] = {
+    LionModel: ("pooler",),
+    LionForMaskedLM: ("head.dense", "head.norm", "head.decoder"),
+    LionForSequenceClassification: ("lion.pooler", "classifier"),
+    LionForTokenClassification: ("classifier",),
+}
+
+
 class Family(NamedTuple):
-    heads: Mapping[type[LionPreTrainedModel], Mapping[str, str]]  # behind the layers, modules that are the same
-    position_for_padding: bool = False  # they begin to count behind it
+    masked_lm: tuple[str, ...]  # their names there
+    classifier: tuple[str, ...]
+    position_for_padding: bool = False  # positions are counted from pad_token_id + 1
+
+    def modules(self, kind: type[LionPreTrainedModel]) -> dict[str, str]:
+        """Names there and here."""
+        there = dict(zip(HEADS, (("pooler.dense",), self.masked_lm, self.classifier, ("classifier",)), strict=True))
+        return dict(zip(there[kind], HEADS[kind], strict=True))
 
 
 BERT = Family(
-    {
-        LionModel: {"pooler.dense": "pooler"},
-        LionForMaskedLM: {
-            "cls.predictions.transform.dense": "head.dense",
-            "cls.predictions.transform.LayerNorm": "head.norm",
-            "cls.predictions.decoder": "head.decoder",
-        },
-        LionForSequenceClassification: {"bert.pooler.dense": "lion.pooler", "classifier": "classifier"},
-        LionForTokenClassification: {"classifier": "classifier"},
-    }
+    ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.decoder"),
+    ("bert.pooler.dense", "classifier"),
 )
 ROBERTA = Family(
-    {
-        LionModel: {"pooler.dense": "pooler"},
-        LionForMaskedLM: {
-            "lm_head.dense": "head.dense",
-            "lm_head.layer_norm": "head.norm",
-            "lm_head.decoder": "head.decoder",
-        },
-        LionForSequenceClassification: {"classifier.dense": "lion.pooler", "classifier.out_proj": "classifier"},
-        LionForTokenClassification: {"classifier": "classifier"},
-    },
+    ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"),
+    ("classifier.dense", "classifier.out_proj"),
     position_for_padding=True,
 )
 FAMILIES = {"Bert": BERT, "Roberta": ROBERTA, "XLMRoberta": ROBERTA, "Camembert": ROBERTA}
 CONVERTED: dict[type[PreTrainedModel], tuple[Family, type[LionPreTrainedModel]]] = {
     getattr(transformers, kind.__name__.replace("Lion", name)): (family, kind)
     for name, family in FAMILIES.items()
-    for kind in family.heads
+    for kind in HEADS
 }
 BASES = {kind.config_class.model_type: kind for kind, (_, lion) in CONVERTED.items() if lion is LionModel}
 
@@ -101,12 +96,12 @@ def convert(
 
     Embeddings, positions, MLPs, norms and heads carry over, and so do the queries, keys, values and outputs of
     attention: as "softmax" the model computes what it did before. (Where all heads share their keys, as in Mamba, only
-    values and outputs carry over; HGRN-2 has no keys to keep.) What a variant has besides, as decays, begins as in a
-    new layer: train the model before it is used. Dropout of attention's weights has no counterpart, and is left out.
+    values and outputs carry over; HGRN-2 has no keys to keep.) The rest of a variant, as its decays, is new: train the
+    model before it is used. Dropout of attention's weights has no counterpart, and is left out.
 
     Args:
-        model: of BERT, RoBERTa, XLM-RoBERTa or CamemBERT the model without a head, or the one for masked words, for
-            classes of texts or for classes of tokens.
+        model: a BERT, RoBERTa, XLM-RoBERTa or CamemBERT: the model without a head, or for masked language modelling,
+            for classes of texts or for classes of tokens.
         variant, features, decay, norm, attention_norm, form: as in LionConfig.
         positions: "learned", kept; or "none", for sequences of any length: their mean is added to every token then.
     """
@@ -140,11 +135,14 @@ def convert(
 
     new = lion.base_model.encoder
     if not bare:
-        _copy(model, lion, family.heads[kind])
+        _copy(model, lion, family.modules(kind))
     _copy(old.embeddings, new.embeddings, EMBEDDINGS)
     for old_layer, new_layer in zip(old.encoder.layer, new.layers, strict=True):
         _copy(old_layer, new_layer, LAYER)
-        _take_over(old_layer.attention.self, new_layer.attention)
+        for parameter in ("weight", "bias"):
+            old_attention = old_layer.attention.self
+            parts = [old_attention.get_parameter(f"{name}.{parameter}") for name in ("query", "key", "value")]
+            copy_qkv(new_layer.attention, parameter, parts)
     if positions == "none":
         new.embeddings.types.weight += places.mean(0)
     else:
@@ -153,7 +151,7 @@ def convert(
 
 
 def positions_of(model: PreTrainedModel) -> Tensor:
-    """What the model has learned of the places that its tokens may have [places, dim]."""
+    """The model's learned positions, [positions, dim]."""
     family, _ = CONVERTED[type(model)]
     first = model.config.pad_token_id + 1 if family.position_for_padding else 0
     return model.base_model.embeddings.position_embeddings.weight[first:]
@@ -162,13 +160,3 @@ def positions_of(model: PreTrainedModel) -> Tensor:
 def _copy(old: nn.Module, new: nn.Module, names: Mapping[str, str]) -> None:
     for there, here in names.items():
         new.get_submodule(here).load_state_dict(old.get_submodule(there).state_dict())
-
-
-def _take_over(old: nn.Module, new: LionAttention) -> None:
-    """Queries, keys and values, in both [heads x channels], head by head."""
-    for parameter in ("weight", "bias"):
-        rows: tuple[Tensor, ...] = getattr(new.in_proj, parameter).split(list(new.columns.values()))
-        parts = (old.get_parameter(f"{name}.{parameter}") for name in ("query", "key", "value"))
-        for mine, part in zip(rows, parts, strict=False):  # q, k and v come first
-            if mine.shape == part.shape:
-                mine.copy_(part)

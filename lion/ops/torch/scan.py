@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops import door
-from lion.ops.blocks import into_blocks, out_of_blocks
-from lion.ops.options import Options
 from lion.ops.plain import differentiable_gradients, plain
-from lion.ops.torch_scores import (
+from lion.ops.torch import door
+from lion.ops.torch.blocks import into_blocks, out_of_blocks
+from lion.ops.torch.options import Options
+from lion.ops.torch.scores import (
     arriving,
     arriving_grad,
     decay_mask,

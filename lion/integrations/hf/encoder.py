@@ -1,29 +1,10 @@
-"""lion's encoders as models of Hugging Face's transformers.
+"""lion's encoders as models of Hugging Face's transformers."""
 
-Importing this registers them: AutoModel and the other Auto classes load what their `save_pretrained` has written.
-"""
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-
-from lion.integrations.hf_base import LionBase
-from lion.integrations.hf_config import LionConfig
-from lion.integrations.hf_inputs import packed_sequences, real_tokens
-from lion.models.encoder import Embeddings, Encoder, EncoderLayer, make_attention
-from lion.models.positions import waves
-from lion.nn.layers import LionAttention, set_form
-from lion.ops.call import accumulation_dtype
-from lion.ops.checks import BackendName, Form, check_ids
-from lion.optional import need_transformers
-
-need_transformers()
-
-from transformers import (  # noqa: E402
+from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
@@ -31,15 +12,23 @@ from transformers import (  # noqa: E402
     AutoModelForTokenClassification,
     initialization,
 )
-from transformers.modeling_layers import GradientCheckpointingLayer  # noqa: E402
-from transformers.modeling_outputs import (  # noqa: E402
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     MaskedLMOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from typing_extensions import Unpack
 
-IGNORED = -100  # the label of a token that has none
+from lion.integrations.hf.config import LionConfig
+from lion.integrations.hf.packing import Packing, packed_sequences, real_tokens
+from lion.integrations.hf.pretrained import LionBase
+from lion.models.encoder import Embeddings, Encoder, EncoderLayer, make_attention
+from lion.models.heads import IGNORED, LOSSES, Items, MaskedLMHead, first_tokens, label_loss
+from lion.models.positions import waves
+from lion.nn.layers import LionAttention, set_form
+from lion.ops.checks import BackendName, Form, check_ids, one_of
 
 
 class LionLayer(EncoderLayer, GradientCheckpointingLayer):
@@ -53,10 +42,10 @@ class LionPreTrainedModel(LionBase):
     _no_split_modules = ["LionLayer"]  # noqa: RUF012
 
     def initialize_weights(self) -> None:
-        """What no checkpoint has filled begins as in a new model.
+        """Initialise what no checkpoint has filled.
 
-        transformers does that module by module, and knows linear layers, embeddings and norms. A layer of attention
-        begins as a whole: its decays, and projections that some variants have a beginning of their own for. And so do
+        transformers does that module by module, and knows linear layers, embeddings and norms. A layer of attention is
+        initialised as a whole: its decays, and projections that some variants initialise in their own way. And so are
         positions.
         """
         new = [layer for layer in self.modules() if isinstance(layer, LionAttention) and not _is_filled(layer)]
@@ -81,11 +70,6 @@ class LionPreTrainedModel(LionBase):
                 module.set_form(form, backend=backend, chunk_size=chunk_size)
         return self
 
-    def no_weight_decay(self) -> set[str]:
-        """Names of parameters that are no weights: decays and the like."""
-        encoders = [(name, module) for name, module in self.named_modules() if isinstance(module, Encoder)]
-        return {f"{name}.{parameter}" for name, encoder in encoders for parameter in encoder.no_weight_decay()}
-
 
 def _is_filled(x: nn.Module | Tensor) -> bool:
     """By a checkpoint, or by transformers' initialisation: its own mark."""
@@ -93,7 +77,7 @@ def _is_filled(x: nn.Module | Tensor) -> bool:
 
 
 class LionModel(LionPreTrainedModel):
-    """The encoder; with `add_pooling_layer` as BERT has it, a summary of every sequence by its first token too."""
+    """The encoder; with `add_pooling_layer` also a summary of every sequence by its first token, as BERT has it."""
 
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True):
         super().__init__(config)
@@ -117,15 +101,10 @@ class LionModel(LionPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         *,
-        cu_seqlens: Tensor | None = None,
-        cu_seq_lens_q: Tensor | None = None,
-        cu_seq_lens_k: Tensor | None = None,
-        max_length_q: int | None = None,
-        max_length_k: int | None = None,
-        seq_idx: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        **packing: Unpack[Packing],
     ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
         """The states of all tokens.
 
@@ -134,35 +113,22 @@ class LionModel(LionPreTrainedModel):
             attention_mask: [B, T], not 0 for real tokens.
             token_type_ids: [B, T], 0 by default.
             position_ids: [B or 1, T]; by default the tokens are counted. Where they begin anew, so does a sequence.
-            cu_seqlens: [sequences + 1], the borders of sequences packed end to end, with B = 1. By transformers' names:
-                cu_seq_lens_q and cu_seq_lens_k; seq_idx [1, T], the number of each token's sequence; max_length_q and
-                max_length_k, which nothing here needs to know. (DataCollatorWithFlattening makes all of them.)
             output_attentions: return every layer's weights too, [B, H, T, T], and compute by them: T^2 time and memory.
+            packing: sequences packed into one row, by transformers' names for that.
         """
-        config = self.config
         given = input_ids if inputs_embeds is None else inputs_embeds
         embeddings = self.encoder.embeddings
         learned = embeddings.positions is not None
-        mask = real_tokens(attention_mask, given)
+        mask, borders = real_tokens(attention_mask, given), None
         if given is not None:
-            cu_seqlens = packed_sequences(
-                given,
-                mask,
-                cu_seqlens=cu_seqlens,
-                cu_seq_lens_q=cu_seq_lens_q,
-                cu_seq_lens_k=cu_seq_lens_k,
-                seq_idx=seq_idx,
-                position_ids=position_ids,
-                learned=learned,
-            )
-        every = config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        weighing = config.output_attentions if output_attentions is None else output_attentions
-        weights: list[Tensor] | None = [] if weighing else None
+            borders = packed_sequences(given, mask, packing, position_ids, learned=learned)
+        every = self.asked("output_hidden_states", output_hidden_states)
+        weights: list[Tensor] | None = [] if self.asked("output_attentions", output_attentions) else None
         try:
             states = self.encoder(
                 input_ids,
                 mask,
-                cu_seqlens,
+                borders,
                 token_type_ids=token_type_ids,
                 position_ids=position_ids if learned else None,
                 inputs_embeds=inputs_embeds,
@@ -177,31 +143,18 @@ class LionModel(LionPreTrainedModel):
         last = states[-1] if every else states
         output = BaseModelOutputWithPooling(
             last_hidden_state=last,
-            pooler_output=None if self.pooler is None else self.pooler(_first(last, mask, cu_seqlens)).tanh(),
+            pooler_output=None if self.pooler is None else self.pooler(first_tokens(last, mask, borders)).tanh(),
             hidden_states=states if every else None,
             attentions=None if weights is None else tuple(weights),
         )
-        return output if self.as_dict(return_dict) else output.to_tuple()
+        return output if self.asked("return_dict", return_dict) else output.to_tuple()
 
 
-def _first(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-    """[sequences, dim]: the first real token of each."""
-    if cu_seqlens is not None:
-        return x[0, cu_seqlens[:-1].long()]
-    if mask is None:
-        return x[:, 0]
-    return x[torch.arange(x.shape[0], device=x.device), mask.int().argmax(1)]
+class Options(Packing, total=False):
+    """What LionModel takes besides the tokens."""
 
-
-Items = Tensor | int | None
-
-
-def mean_loss(of: Callable[..., Tensor], logits: Tensor, labels: Tensor, items: Items) -> Tensor:
-    """The mean, in float32 at least; over `items` labels, if that is given, of which these are a part."""
-    logits = logits.to(accumulation_dtype(logits))
-    if items is None:
-        return of(logits, labels)
-    return of(logits, labels, reduction="sum") / torch.as_tensor(items, device=logits.device)
+    output_attentions: bool | None
+    output_hidden_states: bool | None
 
 
 class LionWithHead(LionPreTrainedModel):
@@ -214,9 +167,7 @@ class LionWithHead(LionPreTrainedModel):
         raise NotImplementedError
 
     def loss(self, logits: Tensor, labels: Tensor, items: Items = None) -> Tensor:
-        """labels: the classes' numbers, or -100 where there is none to tell. items: labels that the mean is over, if
-        not these."""
-        return mean_loss(F.cross_entropy, logits.flatten(0, -2), labels.flatten(), items)
+        return label_loss(logits, labels, items)
 
     def forward(
         self,
@@ -227,41 +178,26 @@ class LionWithHead(LionPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         *,
-        cu_seqlens: Tensor | None = None,
-        cu_seq_lens_q: Tensor | None = None,
-        cu_seq_lens_k: Tensor | None = None,
-        max_length_q: int | None = None,
-        max_length_k: int | None = None,
-        seq_idx: Tensor | None = None,
         num_items_in_batch: Items = None,
-        sparse_logits: bool = False,  # (Trainer takes what has "label" in its name for labels)
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        sparse_logits: bool | Tensor = False,  # (Trainer takes what has "label" in its name for labels)
         return_dict: bool | None = None,
+        **options: Unpack[Options],
     ) -> Any:
-        """As LionModel takes it; with labels there is a loss too, their mean, or their sum by `num_items_in_batch`,
-        which adds up over the micro-batches of a step. With `sparse_logits` the logits are those of the tokens whose
-        labels are not -100 [tokens, .]: of the others none are computed."""
+        """As LionModel takes it; with labels there is a loss too.
+
+        Args:
+            labels: -100 where there is nothing to predict.
+            num_items_in_batch: the loss is the sum divided by this, not the mean: it adds up over micro-batches.
+            sparse_logits: compute only the logits of some tokens, [tokens, .]: those with a label (True), or those that
+                a mask [B, T] marks.
+        """
         output = self.lion(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            cu_seqlens=cu_seqlens,
-            cu_seq_lens_q=cu_seq_lens_q,
-            cu_seq_lens_k=cu_seq_lens_k,
-            seq_idx=seq_idx,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **options
         )
-        if sparse_logits:
-            if labels is None or output.last_hidden_state.shape[:2] != labels.shape:
-                got = "there are no labels" if labels is None else f"labels has shape {tuple(labels.shape)}"
-                raise ValueError(f"sparse_logits is True, but {got}; expected [B, T], a label for each token.")
-            real = labels != IGNORED
-            output.last_hidden_state, labels = output.last_hidden_state[real], labels[real]
+        if sparse_logits is not False:
+            wanted = _wanted(sparse_logits, labels, output.last_hidden_state)
+            output.last_hidden_state = output.last_hidden_state[wanted]
+            labels = None if labels is None else labels[wanted]
         logits = self.logits(output)
         result = self.result(
             loss=None if labels is None else self.loss(logits, labels, num_items_in_batch),
@@ -269,18 +205,17 @@ class LionWithHead(LionPreTrainedModel):
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
-        return result if self.as_dict(return_dict) else result.to_tuple()
+        return result if self.asked("return_dict", return_dict) else result.to_tuple()
 
 
-class MaskedLMHead(nn.Module):
-    def __init__(self, config: LionConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.norm(F.gelu(self.dense(x))))
+def _wanted(sparse: bool | Tensor, labels: Tensor | None, x: Tensor) -> Tensor:
+    """[B, T], True for the tokens whose logits are asked for."""
+    marks = labels if sparse is True else sparse
+    if not isinstance(marks, Tensor) or x.shape[:2] != marks.shape:
+        name = "labels" if sparse is True else "sparse_logits"
+        got = f"{name} has shape {tuple(marks.shape)}" if isinstance(marks, Tensor) else "there are no labels"
+        raise ValueError(f"sparse_logits is given, but {got}; expected [B, T], one for each token.")
+    return marks != IGNORED if sparse is True else marks
 
 
 class LionForMaskedLM(LionWithHead):
@@ -292,7 +227,7 @@ class LionForMaskedLM(LionWithHead):
     def __init__(self, config: LionConfig):
         super().__init__(config)
         self.lion = LionModel(config, add_pooling_layer=False)
-        self.head = MaskedLMHead(config)
+        self.head = MaskedLMHead(config.hidden_size, config.vocab_size, config.layer_norm_eps)
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -334,10 +269,8 @@ class LionForSequenceClassification(LionClassifier):
             several = "multi_label" if labels.is_floating_point() else "single_label"
             kind = "regression" if self.num_labels == 1 else f"{several}_classification"
             self.config.problem_type = kind  # pipelines look there
-        if kind == "single_label_classification":
-            return super().loss(logits, labels, items)
-        of = F.mse_loss if kind == "regression" else F.binary_cross_entropy_with_logits
-        return mean_loss(of, logits, labels.to(accumulation_dtype(logits)).view_as(logits), items)
+        one_of("problem_type", kind, LOSSES)
+        return label_loss(logits, labels, items, kind)
 
 
 class LionForTokenClassification(LionClassifier):

@@ -1,21 +1,20 @@
 """What lion's models for transformers have in common."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from transformers import PreTrainedModel
 
 from lion import checksums, files
-from lion.integrations.hf_files import check_index, check_shapes, naming
-from lion.optional import need_transformers
-
-need_transformers()
-
-from transformers import PreTrainedModel  # noqa: E402
+from lion.integrations.hf.damage import check_index, check_shapes, naming
+from lion.models.blocks import NO_WEIGHTS, no_weights
 
 
 class LionBase(PreTrainedModel):
     supports_gradient_checkpointing = True
     # Losses are divided by `num_items_in_batch` where that is given: over accumulated batches they are means of all.
     accepts_loss_kwargs = True
+    no_weights: ClassVar[tuple[str, ...]] = NO_WEIGHTS  # parts of names
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **options: Any) -> Any:
@@ -67,5 +66,10 @@ class LionBase(PreTrainedModel):
             self._keep_in_fp32_modules_strict = {"decay"}
         super().post_init()
 
-    def as_dict(self, return_dict: bool | None) -> bool:
-        return bool(self.config.return_dict if return_dict is None else return_dict)
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that an optimizer should not shrink: decays and the like."""
+        return no_weights(self, self.no_weights)
+
+    def asked(self, option: str, given: bool | None) -> bool:
+        """An option of a call; by default the config's."""
+        return bool(getattr(self.config, option) if given is None else given)

@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops import door
-from lion.ops.blocks import into_blocks, out_of_blocks
-from lion.ops.options import Options
 from lion.ops.plain import differentiable_gradients, plain
-from lion.ops.torch_forms import head_first, scores_op
-from lion.ops.torch_scores import arriving, decayed_scores, leaving, walks
+from lion.ops.torch import door
+from lion.ops.torch.blocks import into_blocks, out_of_blocks
+from lion.ops.torch.dense import head_first, scores_op
+from lion.ops.torch.options import Options
+from lion.ops.torch.scores import arriving, decayed_scores, leaving, walks
 
 CHUNK = 32
 SLAB_ELEMENTS = 1 << 19  # of the queries of one slab: 2 MiB in float32

@@ -1,6 +1,6 @@
 """What a batch says of its tokens, by transformers' names: which are real, and which are packed into one row."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -16,13 +16,12 @@ UNTOLD = (
 
 
 def is_traced(x: Tensor) -> bool:
-    """Whether values cannot be looked at."""
+    """Whether the values of a tensor cannot be read."""
     return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def real_tokens(attention_mask: Tensor | None, given: Tensor | None, *, with_past: bool = False) -> Tensor | None:
-    """True for real tokens of `given` [B, T, ...], which the mask's last columns are of. None if all are real: then
-    nothing need be left out."""
+    """[B, T], True for real tokens of `given` [B, T, ...], from the mask's last columns; None if all are real."""
     if attention_mask is None or given is None:
         return None
     B, T = given.shape[:2]
@@ -37,32 +36,41 @@ def real_tokens(attention_mask: Tensor | None, given: Tensor | None, *, with_pas
     return None if not is_traced(mask) and mask.all() else mask
 
 
+class Packing(TypedDict, total=False):
+    """Sequences packed end to end into one row, with B = 1. (DataCollatorWithFlattening makes all of these.)"""
+
+    cu_seqlens: Tensor | None  # [sequences + 1], their borders
+    cu_seq_lens_q: Tensor | None  # the same
+    cu_seq_lens_k: Tensor | None
+    seq_idx: Tensor | None  # [1, T], the number of each token's sequence
+    max_length_q: int | None  # of a sequence: nothing here needs it
+    max_length_k: int | None
+
+
+PACKING = tuple(Packing.__annotations__)
+
+
 def packed_sequences(
-    given: Tensor,
-    mask: Tensor | None,
-    *,
-    cu_seqlens: Tensor | None = None,
-    cu_seq_lens_q: Tensor | None = None,
-    cu_seq_lens_k: Tensor | None = None,
-    seq_idx: Tensor | None = None,
-    position_ids: Tensor | None = None,
-    learned: bool = False,
+    given: Tensor, mask: Tensor | None, packing: Packing, position_ids: Tensor | None, *, learned: bool
 ) -> Tensor | None:
     """Borders of sequences packed end to end into one row, [sequences + 1]; None if there are none.
 
     Args:
         given: [B, T, ...].
         mask: [B, T], True for real tokens; None if all are.
-        cu_seqlens, cu_seq_lens_q, cu_seq_lens_k: the borders, by any of their names.
-        seq_idx: [B, T], the number of each token's sequence.
         position_ids: [B or 1, T], which begin anew with every sequence. (Under torch.compile and torch.export the
             borders have to be given, since values cannot be looked at.)
-        learned: whether the model has an embedding of places. If not, position_ids may say nothing else.
+        learned: whether the model has learned positions. If not, position_ids may say nothing else.
     """
-    told = {"cu_seqlens": cu_seqlens, "cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k}
+    for name in packing:
+        if name not in PACKING:
+            raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
+    told = {"cu_seqlens": packing.get("cu_seqlens")}
+    told |= {"cu_seq_lens_q": packing.get("cu_seq_lens_q"), "cu_seq_lens_k": packing.get("cu_seq_lens_k")}
     found: dict[str, Any] = {name: x for name, x in told.items() if x is not None}
     if len(found) > 1:
         _check_agreement(found)
+    seq_idx = packing.get("seq_idx")
     if not found and seq_idx is not None:
         found = {"seq_idx": _borders("seq_idx", seq_idx, seq_idx.diff(dim=1) != 0)}
     if not found and position_ids is not None:
@@ -108,7 +116,7 @@ def _restarts(position_ids: Tensor, given: Tensor, mask: Tensor | None, learned:
 
 
 def _borders(name: str, x: Tensor, breaks: Tensor) -> Tensor | None:
-    """Of one row's x [1, T], where `breaks` [1, T - 1] are True."""
+    """Borders [sequences + 1] of one row x [1, T], where `breaks` [1, T - 1] are True."""
     B, T = x.shape
     if B > 1:
         if breaks.any():

@@ -1,4 +1,4 @@
-"""Files of transformers' models that are not what they should be: named before transformers stumbles over them."""
+"""Damaged files of transformers' models, found and named before transformers reads them."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -41,26 +41,26 @@ GENERATION_TYPES: dict[str, Any] = {  # of generation_config.json
 
 
 def check_fields(content: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "") -> None:
-    """That the fields that are known are of their types."""
+    """Refuse known fields of other types than theirs."""
     for name, x in content.items():
         if name in wanted:
             checked(wanted[name], x, where + name)
 
 
 def check_generation(path: Path) -> None:
-    """transformers takes a generation_config.json that is damaged for none."""
+    """Refuse a damaged generation_config.json, which transformers would ignore."""
     if path.exists():
         check_fields(files.read_object(path), GENERATION_TYPES, f"{path}: ")
 
 
 class Misfit(ValueError, RuntimeError):
-    """A config that makes no model, or one of other shapes than its weights. A RuntimeError as transformers' own, which
-    comes when there is memory for whatever the config asks for."""
+    """A config that makes no model, or a model of other shapes than its weights. Also a RuntimeError, as transformers'
+    own error is, which comes only after memory for the model has been allocated."""
 
 
 @contextlib.contextmanager
 def naming(source: Any) -> Iterator[None]:
-    """Whatever is wrong with a model, its place is named. What is wrong with a call stays as it is."""
+    """Name the model's place in every error, except in those that are about the call."""
     try:
         yield
     except (OSError, ImportError):
@@ -73,7 +73,7 @@ def naming(source: Any) -> Iterator[None]:
 
 
 def check_shapes(model: Any, found: dict[str, tuple[int, ...]], path: Path) -> None:
-    prefix = f"{model.base_model_prefix}."  # that a model with a head has, and the model inside has not
+    prefix = f"{model.base_model_prefix}."  # in names of a model with a head, not in those of the model inside
     wanted = {name: tuple(x.shape) for name, x in model.state_dict().items()}
     wrong = []
     for name, shape in found.items():
@@ -85,7 +85,7 @@ def check_shapes(model: Any, found: dict[str, tuple[int, ...]], path: Path) -> N
 
 
 def check_index(folder: Path, variant: str | None) -> None:
-    """That an index of parts is one, where there is no model in one file."""
+    """Refuse a damaged index of a model that is in several files."""
     suffix = f".{variant}" if variant else ""
     path = folder / f"model.safetensors.index{suffix}.json"
     if not path.is_file() or (folder / f"model{suffix}.safetensors").is_file():

@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops import gain, torch_delta
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import can_read
 from lion.ops.division import divided
-from lion.ops.options import Options
 from lion.ops.state import State, States, arriving_exponents, state_behind
+from lion.ops.torch import delta, gates
+from lion.ops.torch.options import Options
 
-# (q, k, v, f, b, options) -> (num, den); those of the delta rule are torch_delta.py's
+# (q, k, v, f, b, options) -> (num, den); those of the delta rule are delta.py's
 TorchKernel = Callable[..., tuple[Tensor, Any]]
 Kernel = Callable[[Call], Tensor | tuple[Tensor, States]]
 
@@ -204,9 +204,9 @@ def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> S
     if log_gain is not None:
         outside = [exponent for _, exponent in arriving]
         if decays:
-            scaled = gain.stabilise(log_gain, f, b, walk.direction, outside)
+            scaled = gates.stabilise(log_gain, f, b, walk.direction, outside)
         else:  # then every token is reached by the largest gate of all
-            scaled = gain.stabilise_together(log_gain, f, b, outside)
+            scaled = gates.stabilise_together(log_gain, f, b, outside)
         query_factor, key_factor, f, b, log_scale, top = scaled
         k = k * key_factor
         q = q if query_factor is None else q * query_factor
@@ -268,7 +268,7 @@ def _delta_behind(
     entering, before = (unit.new_zeros(B, H, D, v.shape[-1]), unit) if state is None else (state.sums, state.transition)
     wide = [entering] if before is None or not before.shape[-1] else [entering, before]
     values = [v, v.new_zeros(B, T, H, D)][: len(wide)]
-    found = torch_delta.state_behind(k, torch.cat(values, -1), beta, cost, torch.cat(wide, -1), reverse=reverse)
+    found = delta.state_behind(k, torch.cat(values, -1), beta, cost, torch.cat(wide, -1), reverse=reverse)
     sums, transition = found.split([v.shape[-1], found.shape[-1] - v.shape[-1]], -1)
     after = State(sums, keys, log_decay)
     return after._replace(transition=transition if len(wide) > 1 else after.unknown())
