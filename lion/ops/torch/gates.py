@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops.torch.blocks import into_blocks, out_of_blocks
+from lion.ops.torch.chunks import into_blocks, out_of_blocks
 from lion.ops.torch.scores import arriving, leaving, segment_sums
 
 BLOCK = 16  # small, since a block's walks are a [BLOCK, BLOCK] tensor, per channel if decays are

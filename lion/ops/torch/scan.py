@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch import door
-from lion.ops.torch.blocks import into_blocks, out_of_blocks
+from lion.ops.torch.chunks import into_blocks, out_of_blocks
 from lion.ops.torch.options import Options
 from lion.ops.torch.scores import (
     arriving,
