@@ -18,12 +18,14 @@ def devices() -> dict[str, str | None]:
 
 
 def chosen(name: str = "") -> torch.device:
-    """The device of that name, as "cpu" or "cuda:1"; "": a GPU if there is one that CUDA can use, otherwise the CPU."""
+    """The device of that name, as "cpu" or "cuda:1"; "": a GPU if CUDA has one, otherwise the CPU."""
     name = name or ("cuda" if torch.cuda.is_available() else "cpu")
-    reason = devices().get(name.split(":")[0], "torch knows no such device")
-    if reason is None:
-        try:
-            return torch.zeros((), device=name).device  # one that is not there, as cuda:9, is refused by torch
-        except (RuntimeError, AssertionError) as problem:
-            reason = str(problem).splitlines()[0]
-    raise ValueError(f"--device {name} cannot be used: {reason.removesuffix('.')}.")
+    kind, _, index = name.partition(":")
+    reason = devices().get(kind, "torch knows no such device")
+    # Not by trying: every process of a distributed run would take memory of the first GPU.
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if reason is None and index and not (index.isdecimal() and int(index) < count):
+        reason = f"there are {count}, counted from 0"
+    if reason is not None:
+        raise ValueError(f"--device {name} cannot be used: {reason}.")
+    return torch.device(name)

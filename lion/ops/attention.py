@@ -14,7 +14,6 @@ from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, as_pa
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
 from lion.ops.plain import transformed
 from lion.ops.state import State, States
-from lion.ops.torch.lowering import states_behind
 
 log = logging.getLogger("lion")
 
@@ -178,11 +177,16 @@ def attention_states(
         norm="none",
         direction=legacy.value("direction", direction),
         mask=mask,
+        forward_state=forward_state,
+        reverse_state=reverse_state,
+        return_states=True,
     )
-    call = call._replace(forward_state=forward_state, reverse_state=reverse_state, return_states=True)
     check(call)
-    check_values(call)
-    return states_behind(call)
+    wanted = _wanted(call, "auto", "auto")
+    backend = BACKENDS[(choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)).backend]
+    if not backend.checks_values:
+        check_values(call)
+    return backend.states(call)
 
 
 def explain(q: Tensor, k: Tensor, v: Tensor, log_decay: LogDecay = None, **options: Unpack[Options]) -> Choice:

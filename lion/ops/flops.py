@@ -121,25 +121,25 @@ DELTA_FORMS: dict[str, Callable[[Attention], int]] = {
 }
 
 
-def of_shapes(
-    q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide=False, *,
-    backward=False,
-) -> int:  # fmt: skip
-    """Of a call of the compiled kernel, by the shapes of its arguments: masked tokens count as the others, and packed
-    sequences as equally long."""
-    B, T, H, D = map(int, q)
-    decay = "none" if log_decay is None else "diagonal" if len(log_decay) in (2, 4) else "scalar"
+def of_shapes(x: Any, *, backward: bool = False) -> int:
+    """Of a call of the compiled kernel, by its arguments with shapes in place of tensors: masked tokens
+    count as the others, and packed sequences as equally long."""
+    B, T, H, D = map(int, x.q)
+    orders, cu_seqlens = x.orders, x.cu_seqlens
+    decay = "none" if x.log_decay is None else "diagonal" if len(x.log_decay) in (2, 4) else "scalar"
     one = Attention(
         tokens=T,
         heads=H,
         D=D,
-        V=int(v[3]),
+        V=int(x.v[3]),
         decay=decay,
-        ways=2 if direction == library.DIRECTIONS["both"] else 1,
+        ways=2 if x.direction == library.DIRECTIONS["both"] else 1,
         orders=1 if orders is None or len(orders) == 1 else int(orders[0]),
-        self_weight=self_weight is not None,
-        chunk=chunk_size,
+        self_weight=x.self_weight is not None,
+        chunk=x.chunk_size,
     )
+    if x.norm == library.NO_OUTPUT:
+        return B * H * T * D * one.V * one.ways * (4 if backward else 2)
     if cu_seqlens is None:
         return B * scan_flops(one, backward=backward)
     sequences = max(1, int(cu_seqlens[0]) - 1)

@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 import torch
 
+from lion.ops.call import Call
 from lion.ops.checks import Form, one_of
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
 from lion.ops.plain import plain
+from lion.ops.state import States
 from lion.ops.torch import delta, dense, scan
-from lion.ops.torch.lowering import Kernel, lowered
+from lion.ops.torch.lowering import Kernel, lowered, states_behind
 
 FORMS: dict[Form, str] = {
     "full": "the T x T matrix at once",
@@ -33,6 +35,7 @@ class Backend(NamedTuple):
     missing: Callable[[torch.device, torch.dtype], str | None]  # why it cannot run there, or None if it can
     checks_values: bool = False  # its kernels do, as they read
     lacks: tuple[str, ...] = ()  # keys of NEEDS
+    states: Callable[[Call], States] = states_behind  # `lion.attention_states`
 
 
 def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -49,7 +52,13 @@ NEEDS = {  # what a call may need that a backend may lack, and how it is said
     "torch.func": "torch.func and forward-mode differentiation cannot look into its operators",
 }
 BACKENDS = {  # the fastest first
-    "cpu": Backend("compiled kernels for the CPU", _cpu_missing, checks_values=True, lacks=tuple(NEEDS)),
+    "cpu": Backend(
+        "compiled kernels for the CPU",
+        _cpu_missing,
+        checks_values=True,
+        lacks=("two-sided decays", "torch.func"),
+        states=cpu_scan.states_behind,
+    ),
     "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
 

@@ -60,6 +60,8 @@ def register_recipe(*patterns: str, **choices: Iterable[str]) -> Callable[[Make]
 def recipe(name: str) -> "Run":
     """The run that `lion train NAME` begins with."""
     if name not in _recipes:
+        _load(name.split(".")[0])
+    if name not in _recipes:
         _load()
     if name in legacy.RECIPES:
         legacy.tell(name, legacy.RECIPES[name])
@@ -78,13 +80,14 @@ def listing() -> str:
     return "\n".join(lines)
 
 
-def _load() -> None:
-    """Import all modules that register recipes."""
+def _load(only: str = "") -> None:
+    """Import the modules that register recipes: all, or those of one name."""
     from lion import tasks
 
     for package, path in (("lion.recipes", __path__), ("lion.tasks", tasks.__path__)):
         for module in pkgutil.iter_modules(path):
-            importlib.import_module(f"{package}.{module.name}")
+            if only in ("", module.name):
+                importlib.import_module(f"{package}.{module.name}")
 
 
 def __getattr__(name: str) -> object:

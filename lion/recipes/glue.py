@@ -1,11 +1,13 @@
 """Recipes for GLUE. docs/results.md has what those reached that were run, with the command."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from lion.models.encoder import ENCODERS
 from lion.recipes import register_recipe
+from lion.recipes.pretraining import BERT
 from lion.tasks.text_classification import TextClassificationTask
-from lion.train.config import Optim, Run
+from lion.train.config import Run
 
 
 class Tuned(NamedTuple):
@@ -57,14 +59,5 @@ def glue(recipe: str, name: str) -> Run:
     tuned, at = TUNED[recipe], ORDER.index(name)
     task = TextClassificationTask(dataset=name, max_length=tuned.max_length, model=ENCODERS["base"])
     decoupled = name not in tuned.plain_adamw
-    optim = Optim(
-        lr=tuned.lr[at],
-        weight_decay=tuned.weight_decay[at],
-        betas=(0.9, 0.98),
-        eps=1e-6,
-        schedule="linear",
-        warmup=0.06,
-        final=0.0,
-        decoupled=decoupled,
-    )
+    optim = replace(BERT, lr=tuned.lr[at], weight_decay=tuned.weight_decay[at], decoupled=decoupled)
     return Run(task, optim, epochs=tuned.epochs[at], batch=32)

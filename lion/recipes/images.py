@@ -15,7 +15,7 @@ VARIANTS = names_without_size()
 
 
 def _model(variant: str, **size) -> VisionConfig:
-    """The model of a variant, resized. A name that ends in _2scan has two orders."""
+    """The model of a variant, with other sizes. A name that ends in _2scan has two orders."""
     named = MODELS[f"{variant}_tiny_patch16_224"]
     if not named.mlp_ratio:  # blocks that do an MLP's work too
         size["depth"] *= 2
@@ -47,33 +47,25 @@ def cifar10(variant: str) -> Run:
     return Run(task, Optim(lr=3e-3, warmup=0.1), epochs=3, batch=64, ema=0.995)
 
 
+def _deit(dataset: str, model: VisionConfig, augment: Augment) -> ImageTask:
+    """DeiT's regularisation, on images of 224 pixels."""
+    mixup = Mixup(mixup=0.8, cutmix=1.0)
+    model = replace(model, drop_path=0.1)
+    return ImageTask(dataset, image_size=224, model=model, augment=augment, mixup=mixup, smoothing=0.1)
+
+
 @register_recipe("cifar100.{variant}", variant=VARIANTS)
 def cifar100(variant: str) -> Run:
     """CIFAR-100 as in the paper's ablations: the tiny model on images of 224 pixels, DeiT's augmentation."""
-    model = MODELS[f"{variant}_tiny_patch16_224"]
-    task = ImageTask(
-        "cifar100",
-        image_size=224,
-        model=replace(model, drop_path=0.1),
-        augment=Augment(pad_crop=4, flip=True, erase=0.25),
-        mixup=Mixup(mixup=0.8, cutmix=1.0),
-        smoothing=0.1,
-    )
+    task = _deit("cifar100", MODELS[f"{variant}_tiny_patch16_224"], Augment(pad_crop=4, flip=True, erase=0.25))
     return Run(task, Optim(lr=1e-3, warmup=0.05), epochs=300, batch=512, ema=0.9999, precision="bfloat16", workers=8)
 
 
 @register_recipe("imagenet.{variant}_{size}", variant=VARIANTS, size=SIZES)
 def imagenet(variant: str, size: str) -> Run:
     """ImageNet as DeiT trains it: 300 epochs, batches of 1,024, AdamW at 1e-3, RandAugment, mixup, cutmix."""
-    model = replace(MODELS[f"{variant}_{size}_patch16_224"], drop_path=0.1)
-    task = ImageTask(
-        "imagenet",
-        image_size=224,
-        model=model,
-        augment=Augment(timm="rand-m9-mstd0.5-inc1", erase=0.25),
-        mixup=Mixup(mixup=0.8, cutmix=1.0),
-        smoothing=0.1,
-    )
+    model = MODELS[f"{variant}_{size}_patch16_224"]
+    task = _deit("imagenet", model, Augment(timm="rand-m9-mstd0.5-inc1", erase=0.25))
     optim = Optim(lr=1e-3, weight_decay=0.05, warmup=5 / 300)
     return Run(task, optim, epochs=300, batch=1024, ema=0.99996, precision="bfloat16", workers=10)
 

@@ -10,22 +10,15 @@ from lion.tasks.causal import CausalTask
 from lion.tasks.mlm import MlmTask
 from lion.train.config import Optim, Run
 
+BERT = Optim(betas=(0.9, 0.98), eps=1e-6, schedule="linear", warmup=0.06, final=0.0, decoupled=True)
+
 
 @register_recipe("mlm.c4_{variant}_{size}", variant=("lion_lit", "lion_d", "lion_s", "softmax"), size=("base", "large"))
 def mlm_c4(variant: str, size: str) -> Run:
     """The paper's pretraining: C4, 128 tokens, 70,000 steps of 4,096 texts."""
     model = placed(replace(ENCODERS[size], variant=variant))
     task = MlmTask(data="hf://allenai/c4/en", limit=100_000_000, tokenizer="minilm", model=model)
-    optim = Optim(
-        lr=8e-4 if size == "base" else 2e-4,
-        weight_decay=1e-5,
-        betas=(0.9, 0.98),
-        eps=1e-6,
-        schedule="linear",
-        warmup=0.06,
-        final=0.2,
-        decoupled=True,
-    )
+    optim = replace(BERT, lr=8e-4 if size == "base" else 2e-4, weight_decay=1e-5, final=0.2)
     return Run(task, optim, steps=70_000, batch=4096, precision="bfloat16", workers=8, eval_every=2000)
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lion.configs import check
 from lion.data.batches import Batch
 from lion.files import stamp
 from lion.ops.checks import one_of
@@ -80,7 +81,7 @@ class Trained(NamedTuple):
 
 class Prediction(NamedTuple):
     logits: Tensor  # [classes]
-    name: Callable[[int], str]  # of a class
+    name: Callable[[int], str] | None = None  # of a class; None: those of `Known`
 
 
 class Task:
@@ -93,6 +94,9 @@ class Task:
     makes_tokenizer: ClassVar[bool] = False  # from its data, if the field `tokenizer` names none
     known: ClassVar[type[Known]] = Known
     usage: ClassVar[str] = "lion eval {run}"  # what to do with a finished run, for people
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def resolved(self) -> "Task":
         """The task with all fields filled in that the data decides: sizes, classes."""

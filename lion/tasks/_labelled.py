@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,8 +18,8 @@ class LabelledTask(Task):
     label_column: str
     classes: tuple[str, ...]
     numbers: bool  # labels are numbers, not classes
-    metrics_of_classes: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1")
-    metrics_of_numbers: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
+    metrics_of_classes = ("accuracy", "macro_f1")
+    metrics_of_numbers = ("spearman", "pearson")
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """[B, classes], or [B, 1] where labels are numbers."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from lion.configs import check
 from lion.data import fetch, lion_data_folder
 from lion.data.corpora import NAMED, Documents, as_documents, documents, several
 from lion.data.packed import PackedTokens
@@ -28,8 +27,8 @@ TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_bpe}
 class TokenizedTask(Task):
     tokenizer: str  # a folder or file of one, or "bytes"; "": one is made of the data
 
-    unit: ClassVar[str] = "text"
-    makes_tokenizer: ClassVar[bool] = True
+    unit = "text"
+    makes_tokenizer = True
 
     def text_tokenizer(self) -> TextTokenizer:
         raise NotImplementedError
@@ -58,9 +57,6 @@ class CorpusTask(TokenizedTask):
     holdout: ShareBelowOne = 0.05  # of the documents, for the eval set
 
     trainer: ClassVar[str]  # of TRAINERS
-
-    def __post_init__(self):
-        check(self)
 
     def text_tokenizer(self) -> TextTokenizer:
         if self.tokenizer:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +29,8 @@ class CausalTask(CorpusTask):
     model: CausalConfig = field(default_factory=CausalConfig)
     length: Tokens = 256
 
-    trainer: ClassVar[str] = "bpe"
-    usage: ClassVar[str] = "lion generate {run} --prompt 'Once'"
+    trainer = "bpe"
+    usage = "lion generate {run} --prompt 'Once'"
 
     def resolved(self) -> "CausalTask":
         model = replace(self.model, vocab_size=self.text_tokenizer().vocab_size)

@@ -1,12 +1,10 @@
 """Masked nucleotides of a genome."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from lion.configs import check
 from lion.data import fasta, fetch
 from lion.data.batches import IGNORED
 from lion.data.corpora import several
@@ -33,12 +31,9 @@ class DnaTask(Task):
     reverse_complement: bool = True  # half of the windows for training are read from the other strand
     model: LongConfig = field(default_factory=LongConfig)
 
-    unit: ClassVar[str] = "window"
-    tunable: ClassVar[tuple[str, ...]] = ("mask", "reverse_complement")
-    usage: ClassVar[str] = "lion predict {run} ACGT[MASK]ACGT"
-
-    def __post_init__(self):
-        check(self)
+    unit = "window"
+    tunable = ("mask", "reverse_complement")
+    usage = "lion predict {run} ACGT[MASK]ACGT"
 
     def resolved(self) -> "DnaTask":
         model = replace(self.model, vocab_size=TOKENS, classes=fasta.BASES, answer="token")

@@ -2,12 +2,11 @@
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from lion.configs import check
 from lion.data import fasta, fetch
 from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
 from lion.limits import OneOf, TokensOrAll
@@ -40,13 +39,10 @@ class DnaClassificationTask(LabelledTask):
     reverse_complement: bool = False  # read half of them from the other strand: where that makes no difference
     model: LongConfig = field(default_factory=LongConfig)
 
-    unit: ClassVar[str] = "sequence"
-    tunable: ClassVar[tuple[str, ...]] = ("reverse_complement",)
-    known: ClassVar[type[Known]] = KnownSequences
-    usage: ClassVar[str] = "lion predict {run} ACGTACGT"
-
-    def __post_init__(self):
-        check(self)
+    unit = "sequence"
+    tunable = ("reverse_complement",)
+    known = KnownSequences
+    usage = "lion predict {run} ACGTACGT"
 
     def resolved(self) -> "DnaClassificationTask":
         if self.dataset == "file" and not self.data:
@@ -88,7 +84,7 @@ class DnaClassificationTask(LabelledTask):
             raise ValueError("a sequence is empty; expected some nucleotides.")
         ids = [fasta.CLS, *bases][: known.max_length or None]
         logits = trained.model(torch.tensor([ids], device=trained.device))
-        return Prediction(logits[0], known.classes.__getitem__)
+        return Prediction(logits[0])
 
     def _sequences(self, split: str) -> LabelledDna:
         if split == "test" and self.test:

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.configs import check
 from lion.data.augment import Augment, Mixup
 from lion.data.digests import digest
 from lion.limits import PixelsOrAll, Positive, Share
@@ -43,13 +42,10 @@ class ImageTask(Task):
     smoothing: Share = 0.0  # of labels
     distill: Distill = field(default_factory=Distill)
 
-    unit: ClassVar[str] = "image"
-    tunable: ClassVar[tuple[str, ...]] = ("augment", "mixup", "smoothing", "distill")
-    known: ClassVar[type[Known]] = KnownImages
-    usage: ClassVar[str] = "lion predict {run} photo.png"
-
-    def __post_init__(self):
-        check(self)
+    unit = "image"
+    tunable = ("augment", "mixup", "smoothing", "distill")
+    known = KnownImages
+    usage = "lion predict {run} photo.png"
 
     def resolved(self) -> "ImageTask":
         images = self._load("test")
@@ -104,7 +100,7 @@ class ImageTask(Task):
         image = read_image(Path(given), size=config.image_size, channels=config.in_channels)
         mean, std = (_channels(name, getattr(known, name), config, trained.folder) for name in ("mean", "std"))
         logits = trained.model(((image - mean) / std)[None].to(trained.device))
-        return Prediction(logits[0], known.classes.__getitem__)
+        return Prediction(logits[0])
 
     def _load(self, split: str) -> "ImageSet":
         from lion.data.images import load_images

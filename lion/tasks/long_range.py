@@ -1,11 +1,10 @@
 """The Long Range Arena."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from torch import Tensor, nn
 
-from lion.configs import check
 from lion.limits import Examples as ExampleCount
 from lion.limits import Nesting, OneOf, PixelsOrAll, TokensOrAll
 from lion.machine import to_train
@@ -34,11 +33,11 @@ class LongRangeTask(Task):
     counts: tuple[ExampleCount, ...] = ()  # of examples, for training, validation and testing
     model: LongConfig = field(default_factory=LongConfig)
 
-    unit: ClassVar[str] = "sequence"
-    usage: ClassVar[str] = "lion eval {run} --test test"
+    unit = "sequence"
+    usage = "lion eval {run} --test test"
 
     def __post_init__(self):
-        check(self)
+        super().__post_init__()
         if len(self.counts) not in (0, 3):
             raise ValueError(f"counts is {self.counts}; expected three numbers: for training, validation and testing.")
 

@@ -1,7 +1,6 @@
 """Masked language modelling on plain text."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +27,9 @@ class MlmTask(CorpusTask):
     mask: SomeShare = 0.3  # of the tokens, in training
     eval_mask: SomeShare = 0.15
 
-    tunable: ClassVar[tuple[str, ...]] = ("mask", "eval_mask")
-    trainer: ClassVar[str] = "wordpiece"
-    usage: ClassVar[str] = "lion predict {run} 'a text with one [MASK]'"
+    tunable = ("mask", "eval_mask")
+    trainer = "wordpiece"
+    usage = "lion predict {run} 'a text with one [MASK]'"
 
     def resolved(self) -> "MlmTask":
         tokenizer = self.text_tokenizer()

@@ -4,13 +4,12 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lion.configs import check
 from lion.data import fetch, lion_data_folder, stratified
 from lion.data.glue import GLUE, glue
 from lion.data.labelled import Labelled, LabelledTexts, imdb, labelled
@@ -27,6 +26,7 @@ from lion.tasks import Batch, Examples, Known, Prediction, Trained, cached, regi
 from lion.tasks._labelled import LabelledTask
 from lion.tasks._tokenized import TokenizedTask, check_text, trained_tokenizer, with_room
 from lion.train.config import Optim, Run
+from lion.train.distill import model_folder
 
 if TYPE_CHECKING:
     from lion.integrations.hf import LionConfig
@@ -54,11 +54,11 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     start: str = ""  # a run of `mlm` or `text`, or its model, to go on from; `model` then counts for its dropout only
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
-    known: ClassVar[type[Known]] = KnownTexts
-    usage: ClassVar[str] = "lion predict {run} 'a text'"
+    known = KnownTexts
+    usage = "lion predict {run} 'a text'"
 
     def __post_init__(self):
-        check(self)
+        super().__post_init__()
         one_of("dataset", self.dataset, TEXT_SETS)
 
     def resolved(self) -> "TextClassificationTask":
@@ -151,22 +151,21 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         tokenizer = load_tokenizer(trained.folder / "model")
         ids = tokenizer.encode([check_text("a text", given)], specials=True, max_length=known.max_length or None)
         logits = trained.model(torch.tensor(ids, device=trained.device)).logits
-        return Prediction(logits[0], known.classes.__getitem__)
+        return Prediction(logits[0])
 
 
 def _model_folder(start: str) -> Path:
-    path = Path(start).expanduser()
+    folder = model_folder(start)
     wanted = "the folder of a run of `lion train mlm` or `text`, or of its model"
-    for folder in (path / "model", path):
-        if (folder / "config.json").exists():
-            plain = read_json(folder / "config.json")
-            kind = plain.get("model_type", plain.get("kind")) if isinstance(plain, dict) else None
-            if kind != "lion":
-                raise ValueError(f"start is {start!r}, which has a model of the kind {kind!r}; expected {wanted}.")
-            return folder
-    if (path / "run.json").exists():
-        raise ValueError(f"the run in {start} is not finished: lion train --resume --out {start}")
-    raise ValueError(f"start is {start!r}; expected {wanted}.")
+    if folder is None:
+        if (Path(start).expanduser() / "run.json").exists():
+            raise ValueError(f"the run in {start} is not finished: lion train --resume --out {start}")
+        raise ValueError(f"start is {start!r}; expected {wanted}.")
+    plain = read_json(folder / "config.json")
+    kind = plain.get("model_type", plain.get("kind")) if isinstance(plain, dict) else None
+    if kind != "lion":
+        raise ValueError(f"start is {start!r}, which has a model of the kind {kind!r}; expected {wanted}.")
+    return folder
 
 
 def _config_of(start: str) -> "LionConfig":

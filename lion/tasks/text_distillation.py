@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -43,10 +43,10 @@ class TextDistillationTask(CorpusTask):
     positions: str = ""  # "learned": the teacher's, for as many tokens as it takes; "": only for variants without decay
     embedding: Weight = 1.0  # weight of the embedding in the loss, beside the hidden states
 
-    metric: ClassVar[str] = "cosine"
-    tunable: ClassVar[tuple[str, ...]] = ("embedding",)
-    makes_tokenizer: ClassVar[bool] = False
-    usage: ClassVar[str] = "LionModel.from_pretrained('{run}/model'), which embeds texts"
+    metric = "cosine"
+    tunable = ("embedding",)
+    makes_tokenizer = False
+    usage = "LionModel.from_pretrained('{run}/model'), which embeds texts"
 
     def __post_init__(self):
         super().__post_init__()

@@ -74,7 +74,7 @@ def read_from_file(task: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 def check_teacher(name: str) -> None:
     """Refuse a teacher that is a function named by a file, before anything is loaded."""
-    known = name in _given or ":" not in name or _model_folder(name) is not None
+    known = name in _given or ":" not in name or model_folder(name) is not None
     if isinstance(name, FromFile) and not known:
         raise ValueError(
             f"distill.teacher is {str(name)!r} in {name.source}, a function, which no file may name; give it again: "
@@ -87,7 +87,8 @@ def load_teacher(name: str) -> nn.Module:
     return _given[name] if name in _given else _load(str(name))
 
 
-def _model_folder(name: str) -> Path | None:
+def model_folder(name: str) -> Path | None:
+    """The folder of a model: that of a run's, or the one that is named."""
     path = Path(name).expanduser()
     return next((folder for folder in (path / "model", path) if (folder / "config.json").exists()), None)
 
@@ -96,7 +97,7 @@ def _model_folder(name: str) -> Path | None:
 def _load(name: str) -> nn.Module:
     from lion.models.saving import load_model
 
-    folder = _model_folder(name)
+    folder = model_folder(name)
     if folder is not None:
         return load_model(folder).eval().requires_grad_(False)
     module, _, function = name.partition(":")

@@ -134,4 +134,5 @@ def _guesses(trained: Trained, given: str, best: int) -> list[Guess]:
             "as the model has classes."
         )
     top = logits.float().softmax(-1).topk(min(best, len(logits)))
+    name = name or classes.__getitem__
     return [Guess(name(i), p) for p, i in zip(*(x.tolist() for x in top), strict=True)]

@@ -45,7 +45,7 @@ def train(
         resume: go on where the run in that folder stopped. A run that has become another one is refused.
         accept: changes that are accepted nevertheless, as "data", "seed" or "model.dropout".
         recipe: the name of the recipe, for run.json.
-        device: "cpu" or "cuda"; by default the GPU, if there is one.
+        device: "cpu", "cuda" or "cuda:1"; by default the GPU, if there is one.
     """
     with together():
         trainer = Trainer(run, folder, resume, accept, recipe, device)
@@ -57,7 +57,10 @@ class Trainer:
     def __init__(self, run: Run, folder: Path, resume: bool, accept: Sequence[str], recipe: str | None, device: str):
         from accelerate import Accelerator
 
-        on_cpu = chosen(device).type == "cpu"
+        wanted = chosen(device)
+        if wanted.index is not None and wanted.type == "cuda":
+            torch.cuda.set_device(wanted)
+        on_cpu = wanted.type == "cpu"
         self.accelerator = Accelerator(
             gradient_accumulation_steps=run.accumulate, cpu=on_cpu, step_scheduler_with_optimizer=False
         )

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from lion.ops.cpu import features, projected, scan
+from lion.ops.cpu.library import NO_OUTPUT, NONE, RAW
+from lion.ops.cpu.problem import Arguments as Scan
 from lion.ops.torch import delta, dense
 from lion.ops.torch.options import Options
 from tests.ops.problems import permutations
@@ -25,6 +27,7 @@ MAX_TOKENS = 2**31 - 1
 WANTED = ("log_decay", "log_gain", "self_weight")
 HOW = ("norm", "direction", "chunk_size")
 OPTIONS = ("direction", "include_self", "with_den", "chunk_size")
+PROJECTED = projected.Projected._fields
 
 
 class Operator(NamedTuple):
@@ -110,8 +113,41 @@ OF_TOKENS = {
 SCAN = {"q": Rule("BTHD"), "k": Rule("BTHD"), "v": Rule("BTHV"), "log_gain": Rule("BTH", FLOAT, True)} | OF_TOKENS
 
 
-def scan_fits(x: Arguments, norms=range(4)) -> bool:
-    if not shapes_fit(x, SCAN):
+STATE = {"sums": Rule("BHDV", SUMS), "keys": Rule("BHD", SUMS), "log_scale": Rule("BH1", SUMS)}
+
+
+def states_fit(x: Arguments) -> bool:
+    """Either of the two states may be given, if there is such a walk; with gates it has a scale."""
+    given, asked = x["states"], x["return_states"]
+    if x["norm"] == NO_OUTPUT and (x["self_weight"] is not None or not asked):
+        return False
+    if not (given or asked):
+        return True
+    if x["orders"] is not None or x["cu_seqlens"] is not None or x["norm"] == RAW or len(given) not in (0, 6):
+        return False
+    for way in (1, 2) if given else ():
+        if not all(isinstance(y, Tensor) for y in given):
+            return False
+        parts = dict(zip(STATE, (None if y.shape == (0,) else y for y in given[3 * (way - 1) :]), strict=False))
+        if parts["sums"] is None:
+            fits = parts["keys"] is None and parts["log_scale"] is None
+        else:
+            scaled = (parts["log_scale"] is not None) == (x["log_gain"] is not None)
+            fits = bool(way & x["direction"]) and scaled and parts_fit(x, parts)
+        if not fits:
+            return False
+    return True
+
+
+def parts_fit(x: Arguments, parts: Arguments) -> bool:
+    there = {name: y for name, y in parts.items() if y is not None or name == "keys"}
+    rules = {"q": Rule("BTHD"), "v": Rule("BTHV")} | {name: STATE[name] for name in there}
+    tensors = all(isinstance(y, Tensor) for y in there.values())
+    return tensors and shapes_fit({"q": x["q"], "v": x["v"]} | there, rules)
+
+
+def scan_fits(x: Arguments, norms=range(5)) -> bool:
+    if not shapes_fit(x, SCAN) or not states_fit(x):
         return False
     q, log_decay, cu_seqlens, orders = x["q"], x["log_decay"], x["cu_seqlens"], x["orders"]
     B, T, _, D = q.shape
@@ -152,28 +188,50 @@ def scan_call(random: Random) -> Arguments:
     x["cu_seqlens"] = torch.tensor([0, T // 2, T]) if B == 1 and maybe() else None
     x["orders"] = permutations(T, random.choice((1, 2)), x["cu_seqlens"]) if maybe() else None
     x |= {"norm": random.choice((0, 1, 1, 2, 3)), "direction": random.choice((1, 2, 3, 3))}
-    return x | {"chunk_size": random.choice((0, 0, 1, 5, 64)), "wide": maybe()}
+    x |= {"chunk_size": random.choice((0, 0, 1, 5, 64)), "wide": maybe(), "states": [], "return_states": False}
+    return with_states(x, random) if random.random() < 0.5 else x
+
+
+def with_states(x: Arguments, random: Random) -> Arguments:
+    B, _, H, D = x["q"].shape
+    x |= {"cu_seqlens": None, "orders": None, "norm": random.choice((0, 1, 2, NO_OUTPUT)), "return_states": True}
+    if x["norm"] == NO_OUTPUT:
+        x |= {"self_weight": None, "wide": False}
+    else:
+        x["return_states"] = random.random() < 0.7
+    for way in (1, 2) if random.random() < 0.7 else ():
+        parts = [torch.empty(0)] * 3
+        if way & x["direction"] and random.random() < 0.8:
+            sizes = (B, H, D, x["v"].shape[3]), (B, H, D), (B, H, 1)
+            parts = [torch.rand(size).to(sums(x["q"])) for size in sizes]
+            parts[2] = parts[2] if x["log_gain"] is not None else torch.empty(0)
+        x["states"] = x["states"] + parts
+    return x
 
 
 def scan_reference(x: Arguments) -> list[Tensor | None]:
     double = {name: y.double() if isinstance(y, Tensor) and y.is_floating_point() else y for name, y in x.items()}
-    out, den = scan.plainly_computed(*double.values())
-    if x["norm"] == scan.RAW and x["log_gain"] is not None:
+    double["states"] = [y.double() for y in x["states"]]
+    out, den, *states = scan.plainly_computed(Scan(**double))
+    if x["norm"] == RAW and x["log_gain"] is not None:
         return [None, None]  # each at a scale of the kernel's own
-    return [out, den if x["norm"] == scan.RAW else None]
+    return [out, den if x["norm"] == RAW else None, *states]
 
 
 def backward_call(operator: str, x: Arguments, names: dict[str, int]) -> Arguments:
     """Before the arguments of a forward call, its results and their gradients: by name, which of the results."""
-    results = getattr(torch.ops.lion, operator)(*x.values())
-    results = results if isinstance(results, tuple) else (results,)
+    results = call(operator, x)
     random = {name: torch.randn_like(results[i]) for name, i in names.items() if name[0] == "d" and name != "den"}
     return {name: random.get(name, results[i]) for name, i in names.items()} | x
 
 
 def scan_backward_call(random: Random) -> Arguments:
     x = backward_call("cpu_scan", scan_call(random), {"dout": 0, "dden": 1, "out": 0, "den": 1})
-    x["dden"] = x["dden"] if x["norm"] == scan.RAW else None
+    x["dden"] = x["dden"] if x["norm"] == RAW else None
+    left = call("cpu_scan", {name: y for name, y in x.items() if name in Scan._fields})[2:]
+    dstates = [None if i % 3 == 2 or random.random() < 0.2 else torch.randn_like(y) for i, y in enumerate(left)]
+    first = {name: x.pop(name) for name in ("dout", "dden", "out", "den")}
+    x = first | {"dstates": dstates} | x
     return x | {"wanted": [x[name] is not None and random.random() < 0.8 for name in WANTED]}
 
 
@@ -181,12 +239,23 @@ def scan_backward_fits(x: Arguments) -> bool:
     if not scan_fits(x):
         return False
     B, T, H, _ = x["q"].shape
-    raw, sizes = x["norm"] == scan.RAW, {"B": B, "T": T, "H": H, "V": x["v"].shape[3]}
-    of_den = "0" if x["norm"] == scan.NONE else "2BTH" if raw and x["log_gain"] is not None else "BTH"
-    of_out = Rule("BTHV", SUMS if x["wide"] else SAME)
+    raw, sizes = x["norm"] == RAW, {"B": B, "T": T, "H": H, "V": x["v"].shape[3]}
+    of_den = "0" if x["norm"] in (NONE, NO_OUTPUT) else "2BTH" if raw and x["log_gain"] is not None else "BTH"
+    of_out = Rule("0" if x["norm"] == NO_OUTPUT else "BTHV", SUMS if x["wide"] else SAME)
+    walks = {3: 2}.get(x["direction"], 1) if x["return_states"] else 0
+    if len(x["dstates"]) != 3 * walks or not all(isinstance(y, Tensor | None) for y in x["dstates"]):
+        return False
+    of_states = zip(list(STATE) * walks, x["dstates"], strict=True)
+    if not all(grad is None or name == "log_scale" or grad_fits(x, name, grad) for name, grad in of_states):
+        return False
     rules = {"q": Rule("BTHD"), "dout": of_out, "out": of_out, "den": Rule(of_den, SUMS)}
     rules |= {"dden": Rule(of_den, SUMS)} if raw else {}
     return shapes_fit(x, rules, sizes=sizes) and (raw or x["dden"] is None) and wanted_fits(x, WANTED)
+
+
+def grad_fits(x: Arguments, name: str, grad: Tensor) -> bool:
+    rules = {"q": Rule("BTHD"), "v": Rule("BTHV"), name: STATE[name]}
+    return shapes_fit({"q": x["q"], "v": x["v"], name: grad}, rules)
 
 
 def wanted_fits(x: Arguments, names: Sequence[str]) -> bool:
@@ -211,11 +280,18 @@ def gradients(
 
 
 def scan_backward_reference(x: Arguments) -> list[Tensor | None]:
-    if x["norm"] == scan.RAW and x["log_gain"] is not None:
+    if x["norm"] == RAW and x["log_gain"] is not None:
         return [None] * 6
-    inputs, fixed = list(x.values())[4:10], list(x.values())[10:-1]
-    found = gradients(lambda *y: scan.plainly_computed(*y, *fixed), inputs, [x["dout"], x["dden"]])
-    return [*found[:3], *(grad if want else None for grad, want in zip(found[3:], x["wanted"], strict=True))]
+    call = Scan(**{name: x[name] for name in Scan._fields})
+    names = ("q", "k", "v", *WANTED)
+    wanted = dict(zip(names, [x["norm"] != NO_OUTPUT, True, True, *x["wanted"]], strict=True))
+
+    def function(*y):
+        return scan.plainly_computed(call._replace(**dict(zip(names, y[:6], strict=True)), states=y[6:]))
+
+    grads = [None if x["norm"] == NO_OUTPUT else x["dout"], x["dden"], *x["dstates"]]
+    found = gradients(function, [*(x[name] for name in names), *x["states"]], grads)
+    return [*(grad if wanted[name] else None for name, grad in zip(names, found[:6], strict=True)), *found[6:]]
 
 
 # cpu_features, cpu_projected and their backward passes
@@ -259,14 +335,16 @@ def projected_call(random: Random) -> Arguments:
     x = scan_call(random)
     B, T, H, D = x["q"].shape
     y = torch.randn(B, T, 3 * H * D + random.choice((0, 5))).to(x["q"].dtype)
+    x["norm"] = 1 if x["norm"] == NO_OUTPUT else x["norm"]
     kept = {name: x[name] for name in ("log_decay", "self_weight", "mask", "cu_seqlens", "orders")}
     how = {"heads": H, "channels": D, "map": random.choice((0, 1, projected.NO_MAP)), "norm": random.choice((0, 1, 2))}
     return {"y": y} | kept | how | {name: x[name] for name in ("direction", "chunk_size", "wide")}
 
 
 def as_scan(x: Arguments) -> Arguments:
-    q, k, v = projected._heads(x["y"], x["heads"], x["channels"])
-    return {"q": q, "k": k, "v": v, "log_gain": None} | {name: x[name] for name in (*OF_TOKENS, *HOW)}
+    q, k, v = projected.Projected(**{name: x[name] for name in PROJECTED}).heads_of(x["y"])
+    states = {"log_gain": None, "states": [], "return_states": False}
+    return {"q": q, "k": k, "v": v} | states | {name: x[name] for name in (*OF_TOKENS, *HOW)}
 
 
 def projected_fits(x: Arguments) -> bool:
@@ -278,10 +356,8 @@ def projected_fits(x: Arguments) -> bool:
 
 
 def projected_plainly(x: Arguments, *tensors: Tensor | None) -> list[Tensor | None]:
-    y, log_decay, self_weight = tensors
-    fixed = [x[name] for name in ("mask", "cu_seqlens", "orders")]
-    options = [x[name] for name in ("heads", "channels", "map", *HOW, "wide")]
-    return projected._plainly_computed(y, log_decay, self_weight, fixed, options)
+    given = dict(zip(("y", "log_decay", "self_weight"), tensors, strict=True))
+    return projected.plainly_computed(projected.Projected(**({name: x[name] for name in PROJECTED} | given)))
 
 
 def projected_reference(x: Arguments) -> list[Tensor | None]:
@@ -493,7 +569,9 @@ OPERATORS = {
 
 def call(name: str, x: Arguments) -> list[Tensor]:
     results = getattr(torch.ops.lion, name)(*x.values())
-    return list(results) if isinstance(results, tuple) else [results]
+    if not isinstance(results, tuple):
+        return [results]
+    return [y for result in results for y in (result if isinstance(result, list) else [result])]
 
 
 # By the dtype in which an operator sums up: what it may be off by, of the largest value.
@@ -506,7 +584,7 @@ def assert_as_reference(got: Sequence[Tensor], want: Sequence[Tensor | None], ar
     tolerance = max(TOLERANCES[x.dtype] for x in (*floats, *got))
     largest = max([1.0, *(x.abs().max().item() for x in floats if x.numel())])
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
-        if y is None or x.is_meta:
+        if y is None or x.is_meta or not x.numel() or y.isinf().any():  # a scale of nothing is -inf
             continue
         assert x.shape == y.shape, f"result {i} has shape {tuple(x.shape)}; expected {tuple(y.shape)}."
         if y.numel():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lion
-from lion.ops.cpu.library import DIRECTIONS, NORMS, RAW
+from lion.ops.cpu.library import DIRECTIONS, NO_OUTPUT, NORMS, RAW
 from lion.ops.torch import dense, scan
 from tests import SEED
 from tests.ops.problems import assert_same, kernels, output_and_gradients, problem
@@ -92,7 +92,23 @@ def test_opcheck_of_the_compiled_kernel(decay, everything):
     for name in ("q", "k", "v", "log_decay", "log_gain", "self_weight"):
         kwargs[name] = kwargs[name] if kwargs[name] is None else kwargs[name].requires_grad_()
     for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "reverse")):
-        torch.library.opcheck(torch.ops.lion.cpu_scan, (*kwargs.values(), norm, DIRECTIONS[direction], 0, norm == RAW))
+        how = norm, DIRECTIONS[direction], 0, norm == RAW
+        torch.library.opcheck(torch.ops.lion.cpu_scan, (*kwargs.values(), *how, [], False))
+
+
+@pytest.mark.parametrize("gain", [False, True])
+@pytest.mark.parametrize("decay", ["none", "per token", "diagonal"])
+def test_opcheck_of_states(decay, gain):
+    kwargs = problem(decay, T=40, gain=gain and decay != "diagonal", mask=gain)
+    leaves = {name: x.requires_grad_() for name, x in kwargs.items() if name in "qkv"}
+    nothing = [torch.empty(0)] * 3
+    scale = nothing[0] if kwargs["log_gain"] is None else torch.randn(2, 2, 1).double().requires_grad_()
+    forward = [torch.randn(2, 2, 3, 4).double().requires_grad_(), torch.rand(2, 2, 3).double(), scale]
+    for norm, direction, states in (("sum", "both", [*forward, *nothing]), ("none", "forward", [])):
+        how = NORMS[norm], DIRECTIONS[direction], 0, False, states, True
+        torch.library.opcheck(torch.ops.lion.cpu_scan, (*(kwargs | leaves).values(), *how))
+    how = NO_OUTPUT, DIRECTIONS["reverse"], 0, False, [*nothing, *forward], True
+    torch.library.opcheck(torch.ops.lion.cpu_scan, (*(kwargs | leaves).values(), *how))
 
 
 @pytest.mark.parametrize("decay", ["fixed", "per token", "diagonal"])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.utils._pytree import tree_map_only
 
 import lion
 from lion.ops.cpu import library
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no co
 
 B, T, H, D, V = 1, 6, 2, 4, 3
 HOW = {"norm": 1, "direction": 3, "chunk_size": 0, "wide": False}
+NO_STATES = {"states": [], "return_states": False}
 NOTHING = dict.fromkeys(("log_decay", "log_gain", "self_weight", "mask", "cu_seqlens", "orders"))
 
 
@@ -28,7 +30,7 @@ def base(name: str) -> Arguments:
     """A valid call of an operator, as plain as can be."""
     q, v = rand(B, T, H, D), rand(B, T, H, V)
     y = rand(B, T, 3 * H * D + 1)
-    scan = {"q": q, "k": q, "v": v} | NOTHING | {"log_decay": -rand(B, T, H)} | HOW
+    scan = {"q": q, "k": q, "v": v} | NOTHING | {"log_decay": -rand(B, T, H)} | HOW | NO_STATES
     projected = {"y": y} | {name: x for name, x in NOTHING.items() if name != "log_gain"}
     projected |= {"heads": H, "channels": D, "map": 0} | HOW
     cost, way = -rand(B, T, H, 1), {"direction": "both", "include_self": True}
@@ -40,7 +42,7 @@ def base(name: str) -> Arguments:
     torch_how = way | {"with_den": True, "chunk_size": None}
     return {
         "cpu_scan": scan,
-        "cpu_scan_backward": {"dout": out, "dden": None, "out": out, "den": den}
+        "cpu_scan_backward": {"dout": out, "dden": None, "out": out, "den": den, "dstates": []}
         | scan
         | {"wanted": [True, False, False]},
         "cpu_features": {"q": q, "k": q, "map": 0},
@@ -90,7 +92,7 @@ OF_TOKENS = [
 ]
 NUMBERS = [
     ({"norm": -1}, r"norm is -1; expected one of 0 \(none\), 1 \(sum\), 2 \(max\)"),
-    ({"norm": 4}, "norm is 4; expected one of"),
+    ({"norm": 5}, "norm is 5; expected one of"),
     ({"direction": 0}, r"direction is 0; expected one of 1 \(forward\), 2 \(reverse\), 3 \(both\)"),
     ({"direction": 4}, "direction is 4; expected one of"),
     ({"chunk_size": -1}, "chunk_size is -1; expected 1 to 2147483647 tokens, or 0"),
@@ -100,7 +102,25 @@ GATES = [
     ({"log_gain": rand(B, T)}, r"log_gain has shape \(1, 6\); expected \(1, 6, 2\)"),
     ({"log_gain": rand(B, T, H), "log_decay": -rand(H, D)}, r"log_decay has shape \(2, 4\), one per channel; expected"),
 ]
+SUMS, KEYS, NO = rand(B, H, D, V), rand(B, H, D), rand(0)
+STATES = [
+    ({"states": [SUMS]}, "states has length 1; expected 0, or 6: forward_sums, forward_keys, forward_log_scale, rev"),
+    ({"states": [SUMS, NO, *[NO] * 4]}, "forward_keys is None; expected a tensor"),
+    ({"states": [SUMS, KEYS, rand(B, H, 1), *[NO] * 3]}, "forward_log_scale is given; expected None"),
+    ({"states": [*[NO] * 3, SUMS, KEYS, NO], "direction": 1}, "reverse_sums is given; expected None"),
+    ({"states": [SUMS, rand(B, H, D + 1), *[NO] * 4]}, r"forward_keys has shape \(1, 2, 5\); expected \(1, 2, 4\)"),
+    ({"states": [SUMS.double(), KEYS, *[NO] * 4]}, "forward_sums has dtype float64; expected float32"),
+    ({"return_states": True, "norm": 3}, "states are given or asked for with norm 3; expected one of the two"),
+    ({"return_states": True, "orders": torch.arange(T)}, "states are given or asked for with orders"),
+    ({"return_states": True, "cu_seqlens": torch.tensor([0, T])}, "states are given or asked for with cu_seqlens"),
+    ({"norm": 4}, "norm is 4, for states alone; expected return_states, and no self_weight"),
+]
 OF_RESULTS = [
+    ({"dstates": [None]}, "dstates has length 1; expected 0, as many as the forward pass returns"),
+    (
+        {"return_states": True, "dstates": [rand(B, H, D, 1), *[None] * 5]},
+        r"dstates\[0\] has shape \(1, 2, 4, 1\); expected \(1, 2, 4, 3\)",
+    ),
     ({"dout": rand(B, T, H, V + 1)}, r"dout has shape \(1, 6, 2, 4\); expected \(1, 6, 2, 3\)"),
     ({"dout": rand(B, T, H, V, dtype=HALF)}, "dout has dtype bfloat16; expected float32"),
     ({"out": rand(B, T, H)}, r"out has shape \(1, 6, 2\); expected"),
@@ -173,8 +193,8 @@ OF_CARRY = [
     ({"keep": rand(3, H).to("meta")}, "keep is on meta; expected cpu"),
 ]
 WRONG = {
-    "cpu_scan": OF_SCAN + OF_TOKENS + NUMBERS + GATES,
-    "cpu_scan_backward": OF_SCAN + OF_TOKENS + NUMBERS + GATES + OF_RESULTS,
+    "cpu_scan": OF_SCAN + OF_TOKENS + NUMBERS + GATES + STATES,
+    "cpu_scan_backward": OF_SCAN + OF_TOKENS + NUMBERS + GATES + STATES + OF_RESULTS,
     "cpu_features": OF_FEATURES,
     "cpu_features_backward": [
         *OF_FEATURES,
@@ -240,7 +260,7 @@ def test_wrong_calls(name, changes, said):
     if any(isinstance(x, Tensor) and (x.is_meta or x.is_sparse) for x in changes.values()):
         return  # that torch sees itself
     with FakeTensorMode() as mode, pytest.raises((ValueError, TypeError), match=said):
-        call(name, {key: mode.from_tensor(x) if isinstance(x, Tensor) else x for key, x in arguments.items()})
+        call(name, tree_map_only(Tensor, mode.from_tensor, arguments))
 
 
 @pytest.mark.parametrize("name", ["cpu_scan", "cpu_features", "cpu_projected"])
@@ -258,10 +278,10 @@ def test_only_a_raw_den_has_a_gradient():
     """Of the others it would be lost."""
     arguments = base("cpu_scan")
     arguments["q"] = arguments["q"].clone().requires_grad_()
-    out, den = call("cpu_scan", arguments)
+    out, den, *_ = call("cpu_scan", arguments)
     assert out.requires_grad
     assert not den.requires_grad
-    out, den = call("cpu_scan", arguments | {"norm": 3})
+    out, den, *_ = call("cpu_scan", arguments | {"norm": 3})
     assert den.requires_grad
 
 

@@ -63,5 +63,5 @@ def write_glue(folder, name):
 
 def write_imdb(folder):
     rows = [f"{'good' if n % 2 else 'bad'} film number {n},{n % 2},imdb" for n in range(40)]
-    (folder / FETCHED["imdb"][0]).write_text("text,label,source\n" + "\n".join(rows) + "\n")
+    (folder / FETCHED["imdb"].file).write_text("text,label,source\n" + "\n".join(rows) + "\n")
     return str(folder)

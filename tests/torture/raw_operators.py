@@ -85,6 +85,8 @@ TYPES = {
     "bool": bool,
     "str": str,
     "List[bool]": list,
+    "List[Tensor]": list,
+    "List[Optional[Tensor]]": list,
 }
 
 
@@ -108,6 +110,9 @@ def nonsense(x: Any, random: Random) -> Any:
         return random.choice((-(2**62), -(2**31), -2, -1, 0, 1, 2, 3, 4, 5, 7, 100, 2**31, 2**40, 2**62))
     if isinstance(x, str):
         return random.choice(("both", "forward", "reverse", "", "BOTH", "sideways"))
+    if isinstance(x, list) and any(isinstance(y, Tensor) for y in x):
+        where = random.randrange(len(x))
+        return [*x[:where], nonsense(x[where], random), *x[where + 1 :]]
     if isinstance(x, list):
         return random.choice((x[:-1], [*x, True], [True] * len(x), [False] * len(x), []))
     if x.is_sparse or x.is_meta or x.is_complex():

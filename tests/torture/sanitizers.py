@@ -125,7 +125,7 @@ def _assert_refused(kwargs: dict, options: dict, random: Random) -> None:
     if wrong != "log_decay" and kwargs["log_decay"] is not None and len(kwargs["log_decay"].flatten()):
         kwargs["log_decay"] = None
     with pytest.raises(ValueError, match=r"expected"):
-        torch.ops.lion.cpu_scan(*kwargs.values(), *numbers, options["chunk_size"] or 0, False)
+        torch.ops.lion.cpu_scan(*kwargs.values(), *numbers, options["chunk_size"] or 0, False, [], False)
 
 
 # Threads

@@ -237,25 +237,16 @@ def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def _forms(demo: Demo, images: int) -> list[Html]:
     first = next(iter(demo.forms))
     header = ["form", "accuracy", f"predictions unlike {first}'s", "largest difference of logits", "ms per image"]
-    rows = [
-        [
-            _label(name, FORMS[name]),
-            f"{form.accuracy:.1%}",
-            form.differ,
-            _difference(form.logits),
-            f"{form.image_ms:.3g}",
-        ]
-        for name, form in demo.forms.items()
-    ]
+    rows = []
+    for name, form in demo.forms.items():
+        cells = (f"{form.accuracy:.1%}", form.differ, _difference(form.logits), f"{form.image_ms:.3g}")
+        rows.append([_label(name, FORMS[name]), *cells])
     note = (
         "The operator alone in float64, on random tokens: the largest difference of each form to the definition, "
         "in the output (above) and in the gradients (below)."
     )
-    return [
-        tag("p", _forms_words(demo, first, images)),
-        _panel(_table(header, rows)),
-        _panel(_agreement_table(demo), note),
-    ]
+    words = tag("p", _forms_words(demo, first, images))
+    return [words, _panel(_table(header, rows)), _panel(_agreement_table(demo), note)]
 
 
 def _forms_words(demo: Demo, first: str, images: int) -> str:

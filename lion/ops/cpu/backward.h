@@ -66,7 +66,8 @@ class Backward {
     dq_ = {rows_of<T>(p_.dq, p_, head.b, head.h), nullptr, D_, start};
     dk_ = {rows_of<T>(p_.dk, p_, head.b, head.h), nullptr, D_, start};
     dv_ = {rows_of<T>(p_.dv, p_, head.b, head.h), nullptr, V_, start};
-    in_place_ = head.in_order() && p_.dtype != BFLOAT16 && !p_.log_gain.data && D_ % W<T> == 0 && V_ % W<T> == 0;
+    in_place_ = has_output(p_) && head.in_order() && p_.dtype != BFLOAT16 && !p_.log_gain.data && D_ % W<T> == 0 &&
+                V_ % W<T> == 0;
     if (p_.dtype == BFLOAT16) {
       Int length = head.sequence.length;
       T* sums = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(length * (2 * D_ + V_) + 1) * sizeof(T)));
@@ -82,6 +83,7 @@ class Backward {
     if (head_.one_block()) return;
     Side& s = sides_[from_right];
     std::fill(s.u, s.u + side_size_, T(0));
+    start_gradients(head_, from_right, s.u, s.u_sum, s.x, s.x_rows, s.x_sum);
   }
 
   void expect(const Visit& visit, Int later, Scratch& x) {
@@ -105,7 +107,7 @@ class Backward {
     std::fill(x.dgain, x.dgain + n, T(0));
     Targets to = targets(visit.first, x.tokens.tokens, n, x);
 
-    if (visit.inside) {
+    if (visit.inside && has_output(p_)) {
       block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row,
                  x.tokens.row);
       inside(visit.order, n, x.tokens.tokens, to, x);
@@ -117,8 +119,11 @@ class Backward {
                            x.tokens.row, x.dcost);
       }
     }
-    across(visit, side, n, on, back, to, x);
-    if (with_costs_) put_costs(visit.order, n, x.tokens.tokens, visit.first_cost, x);
+    across(visit, side, n, Crosses(p_, visit, with_costs_), to, x);
+    if (with_costs_) {
+      put_costs(visit.order, n, x.tokens.tokens, visit.first_cost, x);
+      if (!visit.inside && !visit.leave && has_states(p_)) at_border(visit.beyond());
+    }
     finish(visit, n, x.tokens.tokens, x.tokens.queries, x.tokens.keys, to, x);
   }
 
@@ -237,9 +242,10 @@ class Backward {
 
   void read(const Int* tokens, Int n, const T* queries, const T* keys, bool first, Scratch& x) {
     const T* unscaled = nullptr;
-    gather(rows_of<T>(p_.q, p_, head_.b, head_.h), tokens, n, D_, queries, x.q, x.d_row);
     gather(rows_of<T>(p_.k, p_, head_.b, head_.h), tokens, n, D_, keys, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), tokens, n, V_, unscaled, x.v, x.v_row);
+    if (!has_output(p_)) return;
+    gather(rows_of<T>(p_.q, p_, head_.b, head_.h), tokens, n, D_, queries, x.q, x.d_row);
     read_gradients(head_, division_, first, tokens, n, x.g, x.v_row, x.dden, dden_, x.part);
   }
 
@@ -305,12 +311,12 @@ class Backward {
   }
 
   // What crosses the chunk's borders.
-  void across(const Visit& visit, Side& side, Int n, bool on, bool back, Targets& to, Scratch& x) {
+  void across(const Visit& visit, Side& side, Int n, Crosses over, Targets& to, Scratch& x) {
     Crossing<T> going = {x.arrive, x.leave, {}}, coming = {x.arrive_back, x.leave_back, {}};
-    if (on && (visit.enter || visit.leave)) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, going);
-    if (back && (visit.enter || visit.leave)) cross(x.tokens.back, x.tokens.back_factors, n, true, coming);
+    if (over.enter_on || over.leave_on) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, going);
+    if (over.enter_back || over.leave_back) cross(x.tokens.back, x.tokens.back_factors, n, true, coming);
     double arrived = 0, departed = 0;
-    if (visit.enter && on) {
+    if (over.enter_on && has_output(p_)) {
       multiply<T>(n, D_,
                   {.c = x.part, .c_row = x.d_row, .plain = {V_, x.g, x.v_row, 1, side.u, d_row_}, .ahead = &x.ahead});
       T after = 0;  // a token's cost is paid by all that arrive after it
@@ -322,7 +328,7 @@ class Backward {
       }
       to.fresh_dq = false;
     }
-    if (visit.enter && back) {
+    if (over.enter_back) {
       multiply<T>(n, D_,
                   {.c = x.part, .c_row = x.d_row, .plain = {V_, x.v, x.v_row, 1, side.x, d_row_}, .ahead = &x.ahead});
       T after = 0;
@@ -334,8 +340,8 @@ class Backward {
       }
       to.fresh_dk = false;
     }
-    Product<T> entering = {visit.enter && back ? D_ : 0, x.k, x.d_row, 1, side.x_rows, v_row_};
-    Product<T> inside = {visit.inside ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row};
+    Product<T> entering = {over.enter_back ? D_ : 0, x.k, x.d_row, 1, side.x_rows, v_row_};
+    Product<T> inside = {visit.inside && has_output(p_) ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row};
     if (entering.K || inside.K) {
       multiply<T>(n, V_,
                   {.c = to.dv.data,
@@ -347,13 +353,13 @@ class Backward {
                    .ahead = &x.ahead});
       to.fresh_dv = false;
     }
-    if (with_costs_)
-      flow(visit, side, n, arrived, departed, on ? &going.cross : nullptr, back ? &coming.cross : nullptr, x);
+    if (with_costs_) flow(visit, side, n, arrived, departed, over, going.cross, coming.cross, x);
     if (p_.dlog_gain.data && !to.fresh_dk)  // while k is whole
       for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, to.dk.data + i * to.dk.row, D_);
-    if (visit.leave && on) {
+    bool with_keys = division_.with_den() || has_states(p_);
+    if (over.leave_on) {
       scale_rows(x.k, x.d_row, n, D_, x.leave);
-      if (division_.with_den())
+      if (with_keys)
         add_columns(x.k, x.d_row, n, D_, static_cast<const T*>(nullptr), going.cross, side.u_sum, side.lost_u_sum);
       multiply<T>(V_, D_,
                   {.c = side.u,
@@ -364,18 +370,20 @@ class Backward {
                    .ahead = &x.ahead,
                    .lost = side.lost_u});
     }
-    if (visit.leave && back) {
-      scale_rows(x.q, x.d_row, n, D_, x.leave_back);
-      if (division_.with_den()) add_columns<T>(x.q, x.d_row, n, D_, x.dden, coming.cross, side.x_sum, side.lost_x_sum);
+    if (over.leave_back) {
+      Int m = has_output(p_) ? n : 0;
+      scale_rows(x.q, x.d_row, m, D_, x.leave_back);
+      if (with_keys) add_columns<T>(x.q, x.d_row, m, D_, x.dden, coming.cross, side.x_sum, side.lost_x_sum);
       multiply<T>(D_, V_,
                   {.c = side.x_rows,
                    .c_row = v_row_,
-                   .plain = {n, x.q, 1, x.d_row, x.g, x.v_row},
+                   .plain = {m, x.q, 1, x.d_row, x.g, x.v_row},
                    .fresh = false,
                    .keep = coming.cross,
                    .ahead = &x.ahead,
                    .lost = side.lost_x});
       transpose(side.x_rows, v_row_, D_, V_, side.x, d_row_);
+      if (!visit.leave) end_gradients(head_, !visit.from_right, side.x_rows, v_row_, side.x_sum);
     }
     if (with_costs_ && visit.inside) {
       // The border where this half ends belongs to no chunk of it.
@@ -397,8 +405,8 @@ class Backward {
 
   // Walks from before the chunk to behind it pay every cost in it. The first visit knows what arrives and what
   // departs on its side; the second what comes over the border.
-  void flow(const Visit& visit, Side& side, Int n, double arrived, double departed, const Factor<T>* on,
-            const Factor<T>* back, Scratch& x) {
+  void flow(const Visit& visit, Side& side, Int n, double arrived, double departed, Crosses over, Factor<T> going,
+            Factor<T> coming, Scratch& x) {
     std::size_t c = static_cast<std::size_t>(visit.chunk);
     if (visit.inside) {
       side.arrivals[c] = arrived, side.departures[c] = departed;
@@ -406,15 +414,15 @@ class Backward {
     }
     const Side& other = sides_[!visit.from_right];
     double through = 0;
-    if (on) through += pass(visit, side.on, arrived, other.departures[c], *on);
-    if (back) through += pass(visit, side.back, departed, other.arrivals[c], *back);
+    if (over.on) through += pass(visit, side.on, arrived, other.departures[c], over.leave_on, going);
+    if (over.back) through += pass(visit, side.back, departed, other.arrivals[c], over.leave_back, coming);
     for (Int i = 0; i < n; ++i) x.dcost[i] += static_cast<T>(through);
   }
 
   // What of a flow goes through; what starts here joins it.
-  double pass(const Visit& visit, Flow& flow, double ends, double starts, Factor<T> cross) {
+  double pass(const Visit& visit, Flow& flow, double ends, double starts, bool leaves, Factor<T> cross) {
     double through = flow.value - ends;
-    bool nothing = !visit.leave || cross(T(1)) < std::numeric_limits<T>::epsilon();
+    bool nothing = !leaves || cross(T(1)) < std::numeric_limits<T>::epsilon();
     if (nothing) {  // which is known exactly
       flow.value = through;
       settle(visit, flow, 0);
@@ -435,7 +443,7 @@ class Backward {
     if (to.fresh_dk) std::fill(x.dk, x.dk + n * x.d_row, T(0));
     if (to.fresh_dv) std::fill(x.dv, x.dv + n * x.v_row, T(0));
     for (Int i = 0; i < n; ++i) {
-      dq_.add(tokens[i], x.dq + i * x.d_row, queries ? queries[i] : T(1), visit.first, visit.last);
+      if (has_output(p_)) dq_.add(tokens[i], x.dq + i * x.d_row, queries ? queries[i] : T(1), visit.first, visit.last);
       dk_.add(tokens[i], x.dk + i * x.d_row, keys ? keys[i] : T(1), visit.first, visit.last);
       dv_.add(tokens[i], x.dv + i * x.v_row, 1, visit.first, visit.last);
     }

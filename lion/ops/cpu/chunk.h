@@ -15,6 +15,28 @@ struct Visit {
   bool first, last;   // of all visits to these tokens, over all orders
   bool first_cost;    // of all that touch the gradients of their costs
   bool enter, leave;  // whether there are tokens behind and ahead
+
+  // As if there were a chunk behind the last.
+  Visit beyond() const {
+    Visit next = *this;
+    next.chunk += from_right ? -1 : 1;
+    return next;
+  }
+};
+
+// Which of the backward pass's states cross a chunk's borders: U, of the walk itself (on), and X, of the walk the other
+// way (back). Over the ends of the piece U goes as a state, X as the gradient of one.
+struct Crosses {
+  bool on, back, enter_on, enter_back, leave_on, leave_back;
+
+  Crosses(const Problem& p, const Visit& v, bool with_costs) {
+    bool one = v.from_right, other = !v.from_right;
+    on = p.direction & (one ? BACKWARD : FORWARD), back = p.direction & (one ? FORWARD : BACKWARD);
+    enter_on = on && (v.enter || p.entering[one].sums);
+    enter_back = back && (v.enter || p.dleaving[other].sums);
+    leave_on = on && (v.leave || (with_costs && p.dleaving[one].sums));
+    leave_back = back && (v.leave || p.entering[other].sums);
+  }
 };
 
 // Every visit of one side to its first half, then its second: the sides meet in the middle, so that two threads
@@ -126,6 +148,59 @@ inline bool set_spoiled_apart(Int n, Int V, T* v, Int v_row, T* spoils) {
   return any;
 }
 
+// What a walk starts with: state [D, row] and sums [D].
+template <class T>
+inline void enter_state(const Head<T>& head, bool reverse, T* state, Int row, T* sums) {
+  const State& from = head.p.entering[reverse];
+  if (!from.sums) return;
+  Int D = head.p.D, V = head.p.V;
+  T scale = head.entry(reverse);
+  for (Int d = 0; d < D; ++d) {
+    for (Int v = 0; v < V; ++v) state[d * row + v] = head.sums_of(from)[d * V + v] * scale;
+    sums[d] = head.keys_of(from)[d] * scale;
+  }
+}
+
+// What it ends with.
+template <class T>
+inline void leave_state(const Head<T>& head, bool reverse, const T* state, Int row, const T* sums) {
+  const State& to = head.p.leaving[reverse];
+  Int D = head.p.D, V = head.p.V;
+  for (Int d = 0; d < D; ++d) std::copy(state + d * row, state + d * row + V, head.sums_of(to) + d * V);
+  std::copy(sums, sums + D, head.keys_of(to));
+  head.put_scale(reverse);
+}
+
+// What the backward pass starts with on one side: u [V, D], which enters there, and the gradient of the other walk's
+// state, which left there, as x [V, D] and x_rows [D, V].
+template <class T>
+inline void start_gradients(const Head<T>& head, bool from_right, T* u, T* u_sum, T* x, T* x_rows, T* x_sum) {
+  Int D = head.p.D, V = head.p.V, row = leading<T>(V), d_row = leading<T>(D);
+  if (head.p.entering[from_right].sums) {
+    enter_state(head, from_right, x_rows, row, u_sum);
+    transpose(x_rows, row, D, V, u, d_row);
+    std::fill(x_rows, x_rows + D * row, T(0));
+  }
+  const State& from = head.p.dleaving[!from_right];
+  if (!from.sums) return;
+  for (Int d = 0; d < D; ++d) std::copy(head.sums_of(from) + d * V, head.sums_of(from) + (d + 1) * V, x_rows + d * row);
+  std::copy(head.keys_of(from), head.keys_of(from) + D, x_sum);
+  transpose(x_rows, row, D, V, x, d_row);
+}
+
+// And the gradient of what entered, at the end.
+template <class T>
+inline void end_gradients(const Head<T>& head, bool reverse, const T* x_rows, Int row, const T* x_sum) {
+  const State& to = head.p.dentering[reverse];
+  if (!to.sums) return;
+  Int V = head.p.V;
+  T scale = head.entry(reverse);
+  for (Int d = 0; d < head.p.D; ++d) {
+    for (Int v = 0; v < V; ++v) head.sums_of(to)[d * V + v] = x_rows[d * row + v] * scale;
+    head.keys_of(to)[d] = x_sum[d] * scale;
+  }
+}
+
 // g [n, V] = the gradient of the nums, dden [n] of the dens, which are found at the first visit, then kept by token.
 template <class T>
 inline void read_gradients(const Head<T>& head, const Division<T>& division, bool first, const Int* tokens, Int n, T* g,
@@ -157,6 +232,7 @@ inline void expect_rows(const Head<T>& head, const Visit& visit, Int later, std:
   Int c = visit.from_right ? visit.chunk - later : visit.chunk + later;
   Int m = head.size_of(c);
   for (const Touched& x : touched) {
+    if (!x.rows->data) continue;
     HeadRows rows = rows_of<T>(*x.rows, head.p, head.b, head.h, x.wide);
     for (Int i = 0; i < m; ++i) {
       Int t = head.token(visit.order, head.first_of(c) + (visit.from_right ? m - 1 - i : i));

@@ -248,32 +248,40 @@ inline void add_cost_grad(const Walk<T>& walk, Int n, const T* products, Int pro
 
 // Gates: the same operator with scaled keys and other costs, so that no exponent is positive (docs/maths.md).
 // In the order of the walk, n tokens; log_gain in, and costs f and b in and out. top is the largest exponent
-// that reaches a token, -inf if none does; key the factors of the keys.
+// that reaches a token, -inf if none does; key the factors of the keys; ends the log scales of states.
 template <class T>
-inline void absorb_gain(const T* log_gain, Int n, Int direction, T* f, T* b, T* top, T* key) {
-  constexpr T nothing = -std::numeric_limits<T>::infinity();
+struct Ends {  // of the forward walk and of the reverse walk
+  static constexpr T nothing = -std::numeric_limits<T>::infinity();
+  T entering[2] = {nothing, nothing}, leaving[2] = {nothing, nothing};
+};
+
+template <class T>
+inline void absorb_gain(const T* log_gain, Int n, Int direction, T* f, T* b, T* top, T* key, Ends<T>& ends) {
+  constexpr T nothing = Ends<T>::nothing;
   for (Int i = 0; i < n; ++i) top[i] = log_gain[i];
   if (direction & FORWARD) {
-    T best = nothing;
+    T best = ends.entering[0];
     for (Int i = 0; i < n; ++i) {
       top[i] = std::fmax(top[i], best);
       best = std::fmax(best, log_gain[i]) + f[i];
     }
+    ends.leaving[0] = best;
   }
   if (direction & BACKWARD) {
-    T best = nothing;
+    T best = ends.entering[1];
     for (Int i = n - 1; i >= 0; --i) {
       top[i] = std::fmax(top[i], best);
       best = std::fmax(best, log_gain[i]) + b[i];
     }
+    ends.leaving[1] = best;
   }
-  auto finite = [&](Int i) { return top[i] == nothing ? T(0) : top[i]; };
+  auto finite = [](T x) { return x == nothing ? T(0) : x; };
   for (Int i = 0; i < n; ++i) {
-    T here = finite(i);
+    T here = finite(top[i]);
     key[i] = std::exp(log_gain[i] - here);
     if (top[i] == nothing) continue;  // it has nothing to pass on, no matter the cost
-    f[i] += i + 1 < n ? here - finite(i + 1) : T(0);
-    b[i] += i > 0 ? here - finite(i - 1) : T(0);
+    f[i] += here - finite(i + 1 < n ? top[i + 1] : ends.leaving[0]);
+    b[i] += here - finite(i > 0 ? top[i - 1] : ends.leaving[1]);
   }
 }
 

@@ -87,6 +87,7 @@ class DiagonalBackward {
   void start(bool from_right) {
     Side& s = sides_[from_right];
     std::fill(s.u, s.u + side_size_, T(0));
+    start_gradients(head_, from_right, s.u, s.u_sum, s.x, s.x_rows, s.x_sum);
     s.on.clear(D_), s.back.clear(D_);
   }
 
@@ -104,21 +105,24 @@ class DiagonalBackward {
     if (with_costs_) at_border(visit, on, back);
     head_.tokens_of(visit.order, visit.chunk, visit.from_right, x.tokens);
     x.channels.read(head_, visit.order, x.tokens, n);
-    gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.q, x.d_row);
     gather<T>(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.k, x.d_row);
     gather<T>(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens, n, V_, nullptr, x.v, x.v_row);
-    read_gradients(head_, division_, visit.first, x.tokens, n, x.g, x.v_row, x.dden, dden_, x.out_row);
+    if (has_output(p_)) {
+      gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.q, x.d_row);
+      read_gradients(head_, division_, visit.first, x.tokens, n, x.g, x.v_row, x.dden, dden_, x.out_row);
+    }
     for (T* to : {x.dq, x.dk, x.dcost}) std::fill(to, to + n * x.d_row, T(0));
-    if (visit.inside) inside(visit.order, n, on, back, x);
-    across(visit, side, n, on, back, x);
+    if (visit.inside && has_output(p_)) inside(visit.order, n, on, back, x);
+    across(visit, side, n, Crosses(p_, visit, with_costs_), x);
     Growing<T> dcost = {rows_of<T>(p_.dlog_decay, p_, head_.b, head_.decay_head(visit.order), true), nullptr, D_,
                         head_.sequence.start};
     for (Int i = 0; i < n; ++i) {
-      dq_.add(x.tokens[i], x.dq + i * x.d_row, 1, visit.first, visit.last);
+      if (has_output(p_)) dq_.add(x.tokens[i], x.dq + i * x.d_row, 1, visit.first, visit.last);
       dk_.add(x.tokens[i], x.dk + i * x.d_row, 1, visit.first, visit.last);
       dv_.add(x.tokens[i], x.dv + i * x.v_row, 1, visit.first, visit.last);
       if (with_costs_) dcost.add(x.tokens[i], x.dcost + i * x.d_row, 1, visit.first_cost, visit.last);
     }
+    if (with_costs_ && !visit.inside && !visit.leave && has_states(p_)) at_border(visit.beyond(), on, back);
   }
 
   void visit_all(Scratch&) {}
@@ -230,19 +234,19 @@ class DiagonalBackward {
   }
 
   // What crosses the chunk's borders.
-  void across(const Visit& visit, Side& side, Int n, bool on, bool back, Scratch& x) {
+  void across(const Visit& visit, Side& side, Int n, Crosses over, Scratch& x) {
     for (T* total : {x.arrived, x.departed}) std::fill(total, total + x.d_row, T(0));
-    Int entering = visit.enter && back ? D_ : 0;
-    if (visit.enter && on) enter(n, x.g, side.u, side.u_sum, x.dden, x.q, x.dq, false, x.arrived, x);
+    Int entering = over.enter_back ? D_ : 0;
+    if (over.enter_on && has_output(p_)) enter(n, x.g, side.u, side.u_sum, x.dden, x.q, x.dq, false, x.arrived, x);
     if (entering) enter(n, x.v, side.x, side.x_sum, nullptr, x.k, x.dk, true, x.departed, x);
     multiply<T>(n, V_,
                 {.c = x.dv,
                  .c_row = x.v_row,
                  .scaled = {entering, x.rows, x.d_row, 1, side.x_rows, v_row_},  // the keys that `enter` left there
-                 .plain = {visit.inside ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row},
+                 .plain = {visit.inside && has_output(p_) ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row},
                  .ahead = &x.ahead});
-    if (with_costs_) flow(visit, side, n, on, back, x);
-    if (visit.leave && on) {
+    if (with_costs_) flow(visit, side, n, over, x);
+    if (over.leave_on) {
       x.channels.along(n, true, true, x.k, x.running);
       x.channels.cross_columns(side.u, side.lost_u, d_row_, V_);
       multiply<T>(V_, D_,
@@ -255,19 +259,21 @@ class DiagonalBackward {
       x.channels.cross_columns(side.u_sum, side.lost_u_sum, 0, 1);
       add_columns<T>(x.k, x.d_row, n, D_, nullptr, {0, 1}, side.u_sum, side.lost_u_sum);
     }
-    if (visit.leave && back) {
-      x.channels.along(n, true, false, x.q, x.running);
+    if (over.leave_back) {
+      Int m = has_output(p_) ? n : 0;
+      x.channels.along(m, true, false, x.q, x.running);
       x.channels.cross_rows(side.x_rows, side.lost_x, v_row_, V_);
       multiply<T>(D_, V_,
                   {.c = side.x_rows,
                    .c_row = v_row_,
-                   .plain = {n, x.q, 1, x.d_row, x.g, x.v_row},
+                   .plain = {m, x.q, 1, x.d_row, x.g, x.v_row},
                    .fresh = false,
                    .ahead = &x.ahead,
                    .lost = side.lost_x});
       transpose(side.x_rows, v_row_, D_, V_, side.x, d_row_);
       x.channels.cross_columns(side.x_sum, side.lost_x_sum, 0, 1);
-      add_columns<T>(x.q, x.d_row, n, D_, x.dden, {0, 1}, side.x_sum, side.lost_x_sum);
+      add_columns<T>(x.q, x.d_row, m, D_, x.dden, {0, 1}, side.x_sum, side.lost_x_sum);
+      if (!visit.leave) end_gradients(head_, !visit.from_right, side.x_rows, v_row_, side.x_sum);
     }
     if (with_costs_ && visit.inside) {
       // The border where this half ends belongs to no chunk of it.
@@ -299,7 +305,7 @@ class DiagonalBackward {
 
   // Walks from before the chunk to behind it pay every cost in it. The first visit knows what arrives and what
   // departs on its side; the second what comes over the border.
-  void flow(const Visit& visit, Side& side, Int n, bool on, bool back, Scratch& x) {
+  void flow(const Visit& visit, Side& side, Int n, Crosses over, Scratch& x) {
     if (visit.inside) {
       std::copy(x.arrived, x.arrived + D_, side.arrivals + visit.chunk * D_);
       std::copy(x.departed, x.departed + D_, side.departures + visit.chunk * D_);
@@ -307,25 +313,25 @@ class DiagonalBackward {
     }
     const Side& other = sides_[!visit.from_right];
     std::fill(x.running, x.running + x.d_row, T(0));
-    if (on) pass(visit, side.on, x.arrived, other.departures + visit.chunk * D_, x);
-    if (back) pass(visit, side.back, x.departed, other.arrivals + visit.chunk * D_, x);
+    if (over.on) pass(visit, side.on, x.arrived, other.departures + visit.chunk * D_, over.leave_on, x);
+    if (over.back) pass(visit, side.back, x.departed, other.arrivals + visit.chunk * D_, over.leave_back, x);
     for (Int i = 0; i < n; ++i)
       for (Int d = 0; d < D_; ++d) x.dcost[i * x.d_row + d] += x.running[d];
   }
 
   // What of a flow goes through is added to x.running; what starts here joins it.
-  void pass(const Visit& visit, ChannelFlow<T>& flow, const T* ends, const T* starts, Scratch& x) {
+  void pass(const Visit& visit, ChannelFlow<T>& flow, const T* ends, const T* starts, bool leaves, Scratch& x) {
     std::vector<double> off(static_cast<std::size_t>(D_));
     bool any = false;
     for (Int d = 0; d < D_; ++d) {
       double through = flow.value[index(d)] - ends[d];
-      bool nothing = !visit.leave || x.channels.cross(d) < std::numeric_limits<T>::epsilon();
+      bool nothing = !leaves || x.channels.cross(d) < std::numeric_limits<T>::epsilon();
       if (nothing && flow.carried[index(d)]) off[index(d)] = -through, any = true;  // which is known exactly
     }
     if (any) settle(visit, flow, off);
     for (Int d = 0; d < D_; ++d) {
       double through = flow.value[index(d)] - ends[d];
-      bool nothing = !visit.leave || x.channels.cross(d) < std::numeric_limits<T>::epsilon();
+      bool nothing = !leaves || x.channels.cross(d) < std::numeric_limits<T>::epsilon();
       if (!nothing) x.running[d] += static_cast<T>(through);
       flow.value[index(d)] = (nothing ? 0 : through) + starts[d];
       flow.carried[index(d)] = nothing ? 0 : flow.carried[index(d)] + 1;

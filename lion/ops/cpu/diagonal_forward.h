@@ -57,6 +57,7 @@ class DiagonalForward {
   void start(bool from_right) {
     Side& s = sides_[from_right];
     std::fill(s.state, s.state + 2 * state_size_, T(0));
+    enter_state(head_, from_right, s.state, leading<T>(p_.V), s.sum);
   }
 
   void expect(const Visit& visit, Int later, Scratch& x) {
@@ -69,15 +70,45 @@ class DiagonalForward {
   void visit(const Visit& visit, Scratch& x) {
     Side& side = sides_[visit.from_right];
     Int n = head_.size_of(visit.chunk), D = p_.D, V = p_.V;
+    const State& leaving = p_.leaving[visit.from_right];
+    bool enters = visit.enter || p_.entering[visit.from_right].sums;
     head_.tokens_of(visit.order, visit.chunk, visit.from_right, x.tokens);
     x.channels.read(head_, visit.order, x.tokens, n);
-    gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D, nullptr, x.q, x.d_row);
+    if (has_output(p_)) gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D, nullptr, x.q, x.d_row);
     gather<T>(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens, n, D, nullptr, x.k, x.d_row);
     gather<T>(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens, n, V, nullptr, x.v, x.v_row);
     bool spoiled = p_.direction != BOTH && set_spoiled_apart(n, V, x.v, x.v_row, x.spoils);
+    if (has_output(p_)) attend(visit, n, enters, spoiled, side, x);
+    if (!visit.leave && !leaving.sums) return;
+    x.channels.along(n, true, true, x.k, x.running);
+    x.channels.cross_rows(side.state, side.lost_state, x.v_row, V);
+    multiply<T>(D, V,
+                {.c = side.state,
+                 .c_row = x.v_row,
+                 .plain = {n, x.k, 1, x.d_row, x.v, x.v_row},
+                 .fresh = false,
+                 .ahead = &x.ahead,
+                 .lost = side.lost_state});
+    if (spoiled) std::fill(side.state, side.state + D * x.v_row, std::numeric_limits<T>::quiet_NaN());
+    if (division_.with_den() || leaving.keys) {
+      x.channels.cross_columns(side.sum, side.lost_sum, 0, 1);
+      add_columns<T>(x.k, x.d_row, n, D, nullptr, {0, 1}, side.sum, side.lost_sum);
+    }
+    if (!visit.leave) leave_state(head_, visit.from_right, side.state, x.v_row, side.sum);
+  }
+
+  void visit_all(Scratch&) {}
+
+ private:
+  struct Side {
+    T *state, *sum, *lost_state, *lost_sum;  // as Forward's
+  };
+
+  void attend(const Visit& visit, Int n, bool enters, bool spoiled, const Side& side, Scratch& x) {
+    Int D = p_.D, V = p_.V;
     std::fill(x.den, x.den + n, T(0));
     if (visit.inside) score(visit, n, x);
-    if (visit.enter) {
+    if (enters) {
       x.channels.along(n, false, false, x.q, x.running);
       if (division_.with_den())
         for (Int i = 0; i < n; ++i) x.den[i] += dot(x.q + i * x.d_row, side.sum, D);
@@ -90,32 +121,11 @@ class DiagonalForward {
     multiply<T>(n, V,
                 {.c = x.out,
                  .c_row = x.v_row,
-                 .scaled = {visit.enter ? D : 0, x.q, x.d_row, 1, side.state, x.v_row},
+                 .scaled = {enters ? D : 0, x.q, x.d_row, 1, side.state, x.v_row},
                  .plain = {visit.inside ? n : 0, x.scores, x.c_row, 1, x.v, x.v_row},
                  .ahead = &x.ahead});
     for (Int i = 0; i < n; ++i) out_.add(x.tokens[i], x.out + i * x.v_row, 1, visit.first, visit.last, x.last[i]);
-    if (!visit.leave) return;
-    x.channels.along(n, true, true, x.k, x.running);
-    x.channels.cross_rows(side.state, side.lost_state, x.v_row, V);
-    multiply<T>(D, V,
-                {.c = side.state,
-                 .c_row = x.v_row,
-                 .plain = {n, x.k, 1, x.d_row, x.v, x.v_row},
-                 .fresh = false,
-                 .ahead = &x.ahead,
-                 .lost = side.lost_state});
-    if (spoiled) std::fill(side.state, side.state + D * x.v_row, std::numeric_limits<T>::quiet_NaN());
-    if (!division_.with_den()) return;
-    x.channels.cross_columns(side.sum, side.lost_sum, 0, 1);
-    add_columns<T>(x.k, x.d_row, n, D, nullptr, {0, 1}, side.sum, side.lost_sum);
   }
-
-  void visit_all(Scratch&) {}
-
- private:
-  struct Side {
-    T *state, *sum, *lost_state, *lost_sum;  // as Forward's
-  };
 
   void score(const Visit& visit, Int n, Scratch& x) {
     bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);

@@ -12,7 +12,7 @@ class Division {
  public:
   Division(const Problem& p, Int b, Int h) : p_(p), b_(b), h_(h) {}
 
-  bool with_den() const { return p_.norm != NONE; }
+  bool with_den() const { return has_den(p_); }
 
   // The output is num times this.
   T factor(T den, T log_scale) const {

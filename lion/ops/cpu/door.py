@@ -5,24 +5,28 @@ have to be read (orders, cu_seqlens, decays and gates) the kernel checks as it r
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from lion.ops.call import Call, accumulation_dtype
+from lion.ops.call import accumulation_dtype
 from lion.ops.checks import LONGEST_CHUNK, check_device, check_fit
-from lion.ops.cpu.library import DIRECTIONS, DTYPES, NONE, NORMS, RAW
+from lion.ops.cpu.library import DIRECTIONS, DTYPES, NO_OUTPUT, NORMS, RAW
+from lion.ops.cpu.problem import Arguments, den_shape, is_diagonal, out_shape
 from lion.ops.torch.door import check_first, check_like
 
 INTEGERS = (torch.int64, torch.int32)
+PARTS = [f"{way}_{part}" for way in ("forward", "reverse") for part in ("sums", "keys", "log_scale")]  # of `states`
 
 
 # cpu_scan and cpu_scan_backward
 
 
-def usual(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size) -> bool:
+def usual(x: Arguments) -> bool:
     """Whether a call is one that fits, at a glance. Its tensors are all in the CPU's memory: torch has seen to that."""
+    q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, *_ = x
     if q is None or k is None or v is None:
         return False
     shape, dtype = q.shape, q.dtype
@@ -32,15 +36,16 @@ def usual(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, n
     return (
         (v.shape == shape or (v.dim() == 4 and v.shape[:3] == (B, T, H)))
         and D > 0
-        and 0 <= norm <= RAW
-        and 0 < direction < 4
-        and 0 <= chunk_size <= LONGEST_CHUNK
+        and 0 <= x.norm <= RAW
+        and 0 < x.direction < 4
+        and 0 <= x.chunk_size <= LONGEST_CHUNK
         and (log_decay is None or _fits(log_decay, B, T, H, D))
-        and (log_gain is None or (log_gain.dim() == 3 and _fits(log_gain, B, T, H, D) and not _diagonal(log_decay)))
+        and (log_gain is None or (log_gain.dim() == 3 and _fits(log_gain, B, T, H, D) and not is_diagonal(log_decay)))
         and (self_weight is None or _fits(self_weight, B, T, H, D))
         and (mask is None or (mask.shape == (B, T) and mask.dtype is torch.bool))
         and (cu_seqlens is None or (cu_seqlens.dim() == B == 1 and len(cu_seqlens) > 1 and _counts(cu_seqlens)))
         and (orders is None or (orders.dim() == 2 and orders.shape[1] == T and len(orders) > 0 and _counts(orders)))
+        and not (x.states or x.return_states)
     )
 
 
@@ -55,66 +60,69 @@ def _counts(x: Tensor) -> bool:
     return x.dtype in INTEGERS
 
 
-def _diagonal(log_decay: Tensor | None) -> bool:
-    return log_decay is not None and log_decay.dim() in (2, 4)
-
-
-def check_scan(
-    q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
-) -> None:
-    check_first("q", q, 4, "[B, T, H, D]", DTYPES)
-    check_fit(
-        Call(
-            q,
-            k,
-            v,
-            log_decay,
-            log_gain=log_gain,
-            self_weight=self_weight,
-            mask=mask,
-            cu_seqlens=cu_seqlens,
-            orders=orders,
-        )
-    )
-    if log_gain is not None and _diagonal(log_decay):
+def check_scan(x: Arguments) -> None:
+    check_first("q", x.q, 4, "[B, T, H, D]", DTYPES)
+    check_fit(x.call())
+    if x.log_gain is not None and x.log_decay is not None and is_diagonal(x.log_decay):
         raise ValueError(
-            f"log_decay has shape {tuple(log_decay.shape)}, one per channel; expected [H] or [B, T, H] with log_gain."
+            f"log_decay has shape {tuple(x.log_decay.shape)}, one per channel; expected [H] or [B, T, H] with log_gain."
         )
-    _check_number("norm", norm, {**NORMS, "raw": RAW})
-    _check_number("direction", direction, DIRECTIONS)
-    if not 0 <= chunk_size <= LONGEST_CHUNK:
+    _check_number("norm", x.norm, {**NORMS, "raw": RAW, "no output": NO_OUTPUT})
+    _check_number("direction", x.direction, DIRECTIONS)
+    if not 0 <= x.chunk_size <= LONGEST_CHUNK:
         raise ValueError(
-            f"chunk_size is {chunk_size}; expected 1 to {LONGEST_CHUNK} tokens, or 0 for as many as the kernel takes."
+            f"chunk_size is {x.chunk_size}; expected 1 to {LONGEST_CHUNK} tokens, or 0 for as many as the kernel takes."
         )
+    if x.norm == NO_OUTPUT and (x.self_weight is not None or not x.return_states):
+        raise ValueError(f"norm is {NO_OUTPUT}, for states alone; expected return_states, and no self_weight.")
+    if x.states or x.return_states:
+        _check_states(x)
 
 
-def den_shape(q: Tensor, log_gain: Tensor | None, norm: int) -> tuple[int, ...]:
-    """[0] if it does not exist; with gates and the norm RAW [2, ...], the second its log scale."""
-    B, T, H, _ = q.shape
-    return (0,) if norm == NONE else (2, B, T, H) if norm == RAW and log_gain is not None else (B, T, H)
+def _check_states(x: Arguments) -> None:
+    alone = {"norm": x.norm == RAW, "cu_seqlens": x.cu_seqlens is not None, "orders": x.orders is not None}
+    for name, given in alone.items():
+        if given:
+            raise ValueError(f"states are given or asked for with {name} {getattr(x, name)}; expected one of the two.")
+    if len(x.states) not in (0, 6):
+        raise ValueError(f"states has length {len(x.states)}; expected 0, or 6: {', '.join(PARTS)}.")
+    B, _, H, D = x.q.shape
+    shapes = ((B, H, D, x.v.shape[3]), (B, H, D), (B, H, 1))
+    for way in (False, True):
+        parts = x.entering(way)
+        given = parts[0] is not None
+        want = (given, given, given and x.log_gain is not None)
+        for name, part, there, shape in zip(PARTS[3 * way :], parts, want, shapes, strict=False):
+            if (part is not None) != there or (there and way not in x.ways):
+                expected = "a tensor" if there and way in x.ways else "None"
+                raise ValueError(f"{name} is {'None' if part is None else 'given'}; expected {expected}.")
+            if part is not None:
+                check_like(name, part, x.q, accumulation_dtype(x.q), shape, "[B, H, ...]")
 
 
-def usual_gradients(dout, dden, out, den, q, v, log_gain, norm, wide) -> bool:
+def usual_gradients(x: Arguments, dout, dden, out, den, dstates) -> bool:
     """As `usual`, of what the backward pass is given besides the arguments of the forward pass."""
-    if dout is None or out is None or den is None or dden is not None or norm == RAW:
+    if dout is None or out is None or den is None or dden is not None or dstates or x.norm == RAW:
         return False
-    shape, sums = v.shape, accumulation_dtype(q)
-    dtype = sums if wide else q.dtype
+    shape, sums = x.v.shape, accumulation_dtype(x.q)
+    dtype = sums if x.wide else x.q.dtype
     return (
         dout.shape == shape
         and out.shape == shape
         and dout.dtype is dtype
         and out.dtype is dtype
         and den.dtype is sums
-        and den.shape == den_shape(q, log_gain, norm)
+        and den.shape == den_shape(x)
     )
 
 
-def check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide) -> None:
-    dtype, sums = accumulation_dtype(q) if wide else q.dtype, accumulation_dtype(q)
-    check_like("dout", dout, q, dtype, v.shape, "[B, T, H, V]")
-    check_like("out", out, q, dtype, v.shape, "[B, T, H, V]")
-    shape = den_shape(q, log_gain, norm)
+def check_gradients(x: Arguments, dout, dden, out, den, dstates=()) -> None:
+    sums = accumulation_dtype(x.q)
+    dtype, q, norm = sums if x.wide else x.q.dtype, x.q, x.norm
+    letters = "[0]" if norm == NO_OUTPUT else "[B, T, H, V]"
+    check_like("dout", dout, q, dtype, out_shape(x), letters)
+    check_like("out", out, q, dtype, out_shape(x), letters)
+    shape = den_shape(x)
     check_like("den", den, q, sums, shape, "the shape of the forward pass's")
     if norm != RAW and dden is not None:
         raise ValueError(f"dden is given with norm {norm}; expected None: den has a gradient with norm {RAW} alone.")
@@ -122,15 +130,23 @@ def check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide) -> None:
         raise ValueError(f"dden is None with norm {norm}; expected a tensor {shape}, the shape of den.")
     if dden is not None:
         check_like("dden", dden, q, sums, shape, "the shape of den")
+    count = 3 * len(x.ways) if x.return_states else 0
+    if len(dstates) != count:
+        raise ValueError(f"dstates has length {len(dstates)}; expected {count}, as many as the forward pass returns.")
+    B, _, H, D = q.shape
+    for i, grad in enumerate(dstates):
+        if grad is not None and i % 3 < 2:
+            wanted = (B, H, D, x.v.shape[3])[: 4 - i % 3]
+            check_like(f"dstates[{i}]", grad, q, sums, wanted, "the shape of the state's")
 
 
-def check_wanted(wanted: Sequence[bool], names: Sequence[str], tensors: Sequence[Tensor | None]) -> None:
+def check_wanted(wanted: Sequence[bool], names: Sequence[str], x: Any) -> None:
     """That there is a flag for each, and none of them set for a tensor that is not given."""
     if len(wanted) != len(names):
         raise ValueError(f"wanted has length {len(wanted)}; expected {len(names)}, one for each of {', '.join(names)}.")
-    for i, want in enumerate(wanted):
-        if want and tensors[i] is None:
-            raise ValueError(f"wanted is True for {names[i]}, which is None; expected False.")
+    for name, want in zip(names, wanted, strict=True):
+        if want and getattr(x, name) is None:
+            raise ValueError(f"wanted is True for {name}, which is None; expected False.")
 
 
 # cpu_features, cpu_projected and their backward passes
@@ -150,22 +166,21 @@ def check_features(maps: Mapping[str, int], map: int, q: Tensor, k: Tensor) -> N
         check_device(name, x, q)
 
 
-def check_projection(y: Tensor, heads: int, channels: int, map: int, maps: Mapping[str, int], norm: int) -> None:
-    """The rest is for `check_scan`, of y's columns."""
-    if y is None or y.dim() != 3 or y.dtype not in DTYPES:
-        check_first("y", y, 3, "[B, T, columns]", DTYPES)
-    if heads < 1 or channels < 1:
-        name, got = ("heads", heads) if heads < 1 else ("channels", channels)
-        raise ValueError(f"{name} is {got}; expected at least 1.")
-    if y.shape[2] < 3 * heads * channels:
+def check_projection(x: Any, maps: Mapping[str, int]) -> None:
+    """Of `Projected` arguments; the rest is for `check_scan`, of y's columns."""
+    if x.y is None or x.y.dim() != 3 or x.y.dtype not in DTYPES:
+        check_first("y", x.y, 3, "[B, T, columns]", DTYPES)
+    for name in ("heads", "channels"):
+        if getattr(x, name) < 1:
+            raise ValueError(f"{name} is {getattr(x, name)}; expected at least 1.")
+    columns = 3 * x.heads * x.channels
+    if x.y.shape[2] < columns:
         raise ValueError(
-            f"y has shape {tuple(y.shape)}; expected at least {3 * heads * channels} columns, q, k and v of {heads} "
-            f"heads with {channels} channels."
+            f"y has shape {tuple(x.y.shape)}; expected at least {columns} columns, q, k and v of {x.heads} heads with "
+            f"{x.channels} channels."
         )
-    if map not in maps.values():
-        _check_number("map", map, maps)
-    if norm not in NORMS.values():  # whose den has no gradient here
-        _check_number("norm", norm, NORMS)
+    _check_number("map", x.map, maps)
+    _check_number("norm", x.norm, NORMS)  # the others' den has no gradient here
 
 
 def _check_number(name: str, got: int, known: Mapping[str, int]) -> None:

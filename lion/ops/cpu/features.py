@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lion.ops.cpu import door
-from lion.ops.cpu.library import DTYPES, LIBRARY, below_autograd, loaded, rows
+from lion.ops.cpu.library import DTYPES, LIBRARY, Features, below_autograd, loaded, rows
 from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch.door import check_like
 
@@ -51,8 +51,9 @@ def _run(x: Tensor, dy: Tensor | None, out: Tensor, map: int) -> Tensor:
     x = x if x.stride(-1) == 1 else x.contiguous()
     if dy is not None:
         dy = dy if dy.stride(-1) == 1 else dy.contiguous()
-    how = map, DTYPES[x.dtype], dy is not None, torch.get_num_threads()
-    loaded().run_features([*x.shape, *how, *rows(x), *rows(dy), *rows(out)])
+    B, T, H, D = x.shape
+    how = {"map": map, "dtype": DTYPES[x.dtype], "reverse": dy is not None, "threads": torch.get_num_threads()}
+    loaded().run_features(Features(B=B, T=T, H=H, D=D, **how, x=rows(x), dy=rows(dy), out=rows(out)))
     return out
 
 

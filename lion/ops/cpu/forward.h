@@ -55,6 +55,7 @@ class Forward {
     if (head_.one_block()) return;
     Side& s = sides_[from_right];
     std::fill(s.state, s.state + 2 * state_size_, T(0));
+    enter_state(head_, from_right, s.state, leading<T>(p_.V), s.sum);
   }
 
   void expect(const Visit& visit, Int later, Scratch& x) {
@@ -65,23 +66,24 @@ class Forward {
   void visit(const Visit& visit, Scratch& x) {
     Side& side = sides_[visit.from_right];
     Int n = head_.size_of(visit.chunk), D = p_.D, V = p_.V;
+    bool leaves = visit.leave || p_.leaving[visit.from_right].sums;
     x.tokens.read(head_, visit);
     HeadRows queries = rows_of<T>(p_.q, p_, head_.b, head_.h);
     Matrix<T> q = {x.q, x.d_row};
     if (lies_evenly<T>(queries, D, head_.in_order()) && !x.tokens.queries)
       q = {queries.row<T>(x.tokens.tokens[0]), step_between<T>(queries, x.tokens.tokens, n)};
-    else
+    else if (has_output(p_))
       gather(queries, x.tokens.tokens, n, D, x.tokens.queries, x.q, x.d_row);
     HeadRows keys = rows_of<T>(p_.k, p_, head_.b, head_.h);
     Matrix<T> k = {x.k, x.d_row};
     if (lies_evenly<T>(keys, D, head_.in_order()) && !x.tokens.keys && !p_.self_weight.data)
       k = {keys.row<T>(x.tokens.tokens[0]), step_between<T>(keys, x.tokens.tokens, n)};
-    else if (visit.inside)
+    else if (visit.inside && has_output(p_))
       gather(keys, x.tokens.tokens, n, D, x.tokens.keys, x.k, x.d_row);
     gather(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens.tokens, n, V, static_cast<const T*>(nullptr), x.v, x.v_row);
     bool spoiled = one_way() && set_spoiled_apart(n, p_.V, x.v, x.v_row, x.spoils);
 
-    if (visit.inside) {
+    if (visit.inside && has_output(p_)) {
       bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);
       bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
       block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row,
@@ -89,13 +91,13 @@ class Forward {
       transpose(k.data, k.row, n, D, x.kt, x.c_row);
     }
     Crossing<T> crossing = {x.arrive, x.leave, {}};
-    if (visit.enter || visit.leave) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, crossing);
-    attend(visit, n, x.tokens.tokens, q, &side, spoiled, x);
-    if (visit.leave) {
+    if (enters(visit) || leaves) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, crossing);
+    if (has_output(p_)) attend(visit, n, x.tokens.tokens, q, &side, spoiled, x);
+    if (leaves) {
       if (x.tokens.keys)
         for (Int i = 0; i < n; ++i) x.leave[i] *= x.tokens.keys[i];
       gather(keys, x.tokens.tokens, n, D, x.leave, x.k, x.d_row);
-      if (division_.with_den())
+      if (division_.with_den() || p_.leaving[visit.from_right].keys)
         add_columns(x.k, x.d_row, n, D, static_cast<const T*>(nullptr), crossing.cross, side.sum, side.lost_sum);
       multiply<T>(D, V,
                   {.c = side.state,
@@ -106,6 +108,7 @@ class Forward {
                    .ahead = &x.ahead,
                    .lost = side.lost_state});
       if (spoiled) std::fill(side.state, side.state + D * x.v_row, std::numeric_limits<T>::quiet_NaN());
+      if (!visit.leave) leave_state(head_, visit.from_right, side.state, x.v_row, side.sum);
     }
   }
 
@@ -135,6 +138,7 @@ class Forward {
   };
 
   bool one_way() const { return p_.direction != BOTH; }
+  bool enters(const Visit& visit) const { return visit.enter || p_.entering[visit.from_right].sums; }
 
   // Adds to row factors what arrives from tokens that are set apart.
   void spoil(Int first, Int m, Int n, Scratch& x) const {
@@ -147,6 +151,7 @@ class Forward {
   void attend(const Visit& visit, Int n, const Int* tokens, Matrix<T> q, const Side* side, bool spoiled, Scratch& x) {
     bool in_place = !out_.own && lies_evenly<T>(out_.out, p_.V, head_.in_order());
     Int step = in_place ? step_between<T>(out_.out, tokens, n) : 0;
+    bool enter = enters(visit);
     Int rows_at_once = std::max<Int>(1, FAST_BYTES / static_cast<Int>(sizeof(T)) / n / TILE_ROWS) * TILE_ROWS;
     for (Int first = 0; first < n; first += rows_at_once) {
       Int m = std::min(rows_at_once, n - first);
@@ -155,12 +160,11 @@ class Forward {
         score(first, m, n, tokens, rows, x);
       else
         std::fill(x.den, x.den + m, T(0));
-      if (visit.enter && division_.with_den())
+      if (enter && division_.with_den())
         for (Int i = 0; i < m; ++i) x.den[i] += x.arrive[first + i] * dot(rows.data + i * rows.row, side->sum, p_.D);
       divide(head_, division_, visit, tokens + first, m, x.den, x.last);
       if (spoiled && visit.inside) spoil(first, m, n, x);
-      Product<T> entering = {
-          visit.enter ? p_.D : 0, rows.data, rows.row, 1, visit.enter ? side->state : nullptr, x.v_row};
+      Product<T> entering = {enter ? p_.D : 0, rows.data, rows.row, 1, enter ? side->state : nullptr, x.v_row};
       Product<T> inside = {visit.inside ? n : 0, x.scores, x.c_row, 1, x.v, x.v_row};
       const T* arrive = x.arrive + first;
       if (in_place) {

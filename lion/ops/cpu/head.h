@@ -81,6 +81,13 @@ inline T gate(const Problem& p, Int b, Int t, Int h) {
   return log;
 }
 
+// Whether states come in or go out, or their gradients.
+inline bool has_states(const Problem& p) {
+  bool any = false;
+  for (int i = 0; i < 2; ++i) any |= p.entering[i].sums || p.leaving[i].sums || p.dleaving[i].sums;
+  return any;
+}
+
 template <class T>
 class Head {
  public:
@@ -98,7 +105,7 @@ class Head {
   }
 
   Int orders() const { return std::max<Int>(p.orders, 1); }
-  bool one_block() const { return chunks == 1; }
+  bool one_block() const { return chunks == 1 && !has_states(p); }
   // The chunks below this one are first visited from the left, the others from the right.
   Int middle() const { return one_block() ? 1 : chunks / 2; }
 
@@ -137,6 +144,14 @@ class Head {
     return orders() > 1 ? scales(order, c, from_right, QUERY, to) : nullptr;
   }
 
+  // A state of this head in the caller's memory. Those that enter are multiplied by their `entry`.
+  T* sums_of(const State& x) const { return static_cast<T*>(x.sums) + (b * p.H + h) * p.D * p.V; }
+  T* keys_of(const State& x) const { return static_cast<T*>(x.keys) + (b * p.H + h) * p.D; }
+  T entry(bool reverse) const { return entry_[reverse]; }
+  void put_scale(bool reverse) const {
+    if (p.log_gain.data) *scale_of(p.leaving[reverse]) = ends_.leaving[reverse];
+  }
+
   // By token: num and den are kept times exp(-this). -inf where nothing arrives.
   T log_scale(Int t) const {
     return p.log_gain.data ? static_cast<const T*>(gains_)[scale_offset() + t - sequence.start] : T(0);
@@ -158,6 +173,8 @@ class Head {
     return log;
   }
 
+  T* scale_of(const State& x) const { return static_cast<T*>(x.log_scale) + b * p.H + h; }
+
   T* gain(Int order, Which which) const { return gains_ + (order * PER_ORDER + which) * n; }
   Int scale_offset() const { return orders() * PER_ORDER * n; }
 
@@ -173,13 +190,19 @@ class Head {
     T* scale = gains_ + scale_offset();
     std::fill(scale, scale + sequence.length, -std::numeric_limits<T>::infinity());
     std::vector<T> log_gain(static_cast<std::size_t>(n));
+    for (bool reverse : {false, true})
+      if (p.entering[reverse].sums) ends_.entering[reverse] = *scale_of(p.entering[reverse]);
     for (Int o = 0; o < orders(); ++o) {
       for (Int i = 0; i < n; ++i) {
         Int t = token(o, i);
         log_gain[static_cast<std::size_t>(i)] = gate<T>(p, b, t, h);
         gain(o, F)[i] = gain(o, B)[i] = cost(o, t);
       }
-      absorb_gain(log_gain.data(), n, p.direction, gain(o, F), gain(o, B), gain(o, QUERY), gain(o, KEY));
+      absorb_gain(log_gain.data(), n, p.direction, gain(o, F), gain(o, B), gain(o, QUERY), gain(o, KEY), ends_);
+      for (bool reverse : {false, true}) {
+        T first = gain(o, QUERY)[reverse ? n - 1 : 0];
+        entry_[reverse] = std::isinf(first) ? T(0) : std::exp(ends_.entering[reverse] - first);
+      }
       for (Int i = 0; i < n; ++i) {
         T& most = scale[token(o, i) - sequence.start];
         most = std::fmax(most, gain(o, QUERY)[i]);
@@ -196,6 +219,8 @@ class Head {
 
   Buffer memory_;
   T* gains_ = nullptr;
+  Ends<T> ends_;
+  T entry_[2] = {1, 1};
 };
 
 }  // namespace

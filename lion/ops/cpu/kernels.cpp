@@ -107,7 +107,7 @@ class Heads {
 
 template <class T>
 void run(const Problem& p, bool backward, Parallel parallel) {
-  bool one_state = !p.log_decay.data && !p.self_weight.data && p.direction == BOTH;
+  bool one_state = !p.log_decay.data && !p.self_weight.data && p.direction == BOTH && !has_states(p);
   bool diagonal = p.log_decay_channels > 1;
   if (one_state)
     OneState<T>(p, backward).run(parallel);

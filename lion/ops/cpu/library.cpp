@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
 #include <new>
 #include <stdexcept>
+#include <string>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -27,7 +29,7 @@ extern const Kernels avx512;
 
 namespace {
 
-enum Status { DONE, NO_MEMORY, NO_SUCH_INSTRUCTIONS, OTHER_PROBLEM, OUTSIDE, BAD_VALUES };
+enum Status { DONE, NO_MEMORY, NO_SUCH_INSTRUCTIONS, OUTSIDE, BAD_VALUES };
 
 // The fastest first.
 const Kernels* const ALL[] = {
@@ -114,6 +116,18 @@ void parallel(std::int64_t count, std::int64_t threads, Task task, void* context
   if (team.failure) throw std::bad_alloc();
 }
 
+std::string layout() {
+  std::string all;
+  auto add = [&](const char* name, std::size_t offset, std::size_t size) {
+    all += std::string(name) + " " + std::to_string(offset) + " " + std::to_string(size) + "\n";
+  };
+#define LION_OF_PROBLEM(type, field) add("Problem." #field, offsetof(Problem, field), sizeof(Problem::field));
+#define LION_OF_FEATURES(type, field) add("Features." #field, offsetof(Features, field), sizeof(Features::field));
+  LION_PROBLEM(LION_OF_PROBLEM)
+  LION_FEATURES(LION_OF_FEATURES)
+  return all;
+}
+
 // Exceptions end here.
 template <class Work>
 int guarded(Work work) {
@@ -136,8 +150,7 @@ int guarded(Work work) {
 extern "C" {
 
 // Returns a Status; library.py has the words for each.
-int lion_run(const lion::Problem* problem, std::int64_t size, int backward, const char* name) {
-  if (size != sizeof(lion::Problem)) return lion::OTHER_PROBLEM;
+int lion_run(const lion::Problem* problem, int backward, const char* name) {
   const lion::Kernels* kernels = lion::find(name);
   if (!kernels) return lion::NO_SUCH_INSTRUCTIONS;
   lion::Problem const& p = *problem;
@@ -149,11 +162,16 @@ int lion_run(const lion::Problem* problem, std::int64_t size, int backward, cons
   return lion::guarded([&] { (backward ? kernels->backward : kernels->forward)(p, lion::parallel); });
 }
 
-int lion_features(const lion::Features* features, std::int64_t size, const char* name) {
-  if (size != sizeof(lion::Features)) return lion::OTHER_PROBLEM;
+int lion_features(const lion::Features* features, const char* name) {
   const lion::Kernels* kernels = lion::find(name);
   if (!kernels) return lion::NO_SUCH_INSTRUCTIONS;
   return lion::guarded([&] { kernels->features(*features, lion::parallel); });
+}
+
+// Names, offsets and sizes of the structs' fields: library.py has to know the same.
+const char* lion_layout() {
+  static const std::string all = lion::layout();
+  return all.c_str();
 }
 
 const char* lion_instruction_set(const char* name) {

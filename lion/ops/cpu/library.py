@@ -2,9 +2,9 @@
 
 import ctypes
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,24 +12,52 @@ from torch import Tensor
 from lion.ops.cpu.build import FAILURE, HERE, NAME
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
-NONE, SUM, MAX, RAW = range(4)  # RAW: num, den and their log scale, undivided
+NONE, SUM, MAX, RAW, NO_OUTPUT = range(5)  # RAW: num, den and their log scale, undivided; the last: states alone
 NORMS = {"none": NONE, "sum": SUM, "max": MAX}
 DIRECTIONS = {"forward": 1, "reverse": 2, "both": 3}
-
-NOT_GIVEN = (0, 0, 0, 0)
 
 
 class BadValues(ValueError):
     """The kernel read a decay or a gate that is NaN or too large."""
 
 
-PROBLEM, FEATURES = struct.Struct("90q"), struct.Struct("20q")  # every field of `Problem` and `Features` in problem.h
+def _structure(name: str, *fields: tuple[Any, str]) -> Any:
+    named = [(field, kind) for kind, fields_of in fields for field in fields_of.split()]
+    return type(name, (ctypes.Structure,), {"_fields_": named})
+
+
+# The structs of problem.h, by their fields. What is not given is 0. The library tells its own (`layout`).
+Int = ctypes.c_int64
+Rows = _structure("Rows", (Int, "data batch token head"))
+State = _structure("State", (Int, "sums keys log_scale"))
+Problem = _structure(
+    "Problem",
+    (Int, "B T H D V dtype norm direction threads wide_out chunk orders sequences"),
+    (Rows, "q k v log_decay log_gain self_weight"),
+    (Int, "log_decay_channels self_weight_channels decay_per_order"),
+    (Rows, "mask"),
+    (Int, "cu_seqlens order"),
+    (Rows, "out den log_scale"),
+    (State * 2, "entering leaving"),
+    (Rows, "dout dden dq dk dv dlog_decay dlog_gain dself_weight"),
+    (State * 2, "dentering dleaving"),
+)
+Features = _structure("Features", (Int, "B T H D map dtype backward threads"), (Rows, "x dy out"))
+
+
+def layout() -> str:
+    """Names, offsets and sizes of all fields."""
+    lines = []
+    for structure in (Problem, Features):
+        for name, kind in structure._fields_:
+            lines.append(f"{structure.__name__}.{name} {getattr(structure, name).offset} {ctypes.sizeof(kind)}\n")
+    return "".join(lines)
+
 
 FAILURES: dict[int, tuple[type[Exception], str]] = {  # by what lion_run returns
     1: (MemoryError, "lion's CPU kernel could not get its scratch memory."),
-    3: (RuntimeError, "lion's CPU kernels were built for another version of lion: reinstall it."),
-    4: (ValueError, "orders are no permutations, or cu_seqlens do not run from 0 to T; expected each token once."),
-    5: (
+    3: (ValueError, "orders are no permutations, or cu_seqlens do not run from 0 to T; expected each token once."),
+    4: (
         BadValues,
         "log_decay is positive or log_gain is infinite, or one of them NaN; expected logs of decays and gates.",
     ),
@@ -42,9 +70,11 @@ class Library:
     def __init__(self, path: Path):
         library = ctypes.CDLL(str(path))
         self._run = library.lion_run
-        self._run.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_int, ctypes.c_char_p]
+        self._run.argtypes = [ctypes.POINTER(Problem), ctypes.c_int, ctypes.c_char_p]
         self._features = library.lion_features
-        self._features.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_char_p]
+        self._features.argtypes = [ctypes.POINTER(Features), ctypes.c_char_p]
+        library.lion_layout.restype = ctypes.c_char_p
+        self.layout = library.lion_layout().decode()
         self._name = library.lion_instruction_set
         self._name.argtypes, self._name.restype = [ctypes.c_char_p], ctypes.c_char_p
         self._peak = library.lion_peak
@@ -61,18 +91,16 @@ class Library:
         )
         return f"{self.instruction_set}, {threads}"
 
-    def run(self, fields: list[int], *, backward: bool) -> None:
-        """fields: those of `Problem` in problem.h, in order."""
-        self._check(self._run(PROBLEM.pack(*fields), PROBLEM.size, backward, self._wanted))
+    def run(self, problem: Any, *, backward: bool) -> None:
+        self._check(self._run(problem, backward, self._wanted))
 
-    def run_features(self, fields: list[int]) -> None:
-        """fields: those of `Features`."""
-        self._check(self._features(FEATURES.pack(*fields), FEATURES.size, self._wanted))
+    def run_features(self, features: Any) -> None:
+        self._check(self._features(features, self._wanted))
 
     @staticmethod
     def _check(status: int) -> None:
         if status:
-            kind, text = FAILURES.get(status, FAILURES[3])
+            kind, text = FAILURES[status]
             raise kind(text)
 
     def peak(self, dtype: torch.dtype, threads: int) -> float:
@@ -92,6 +120,8 @@ def load() -> Library | str:
         library = Library(path)
     except (OSError, AttributeError) as error:
         return f"{path.name} does not load: {error}"
+    if library.layout != layout():
+        return f"{path.name} was built for another version of lion: build it again, python -m lion.ops.cpu.build"
     if not library.instruction_set:
         return f"LION_CPU_ISA asks for {os.environ['LION_CPU_ISA']!r}, which this processor or build does not have"
     return library
@@ -110,7 +140,7 @@ def address(x: Tensor | None) -> int:
 def rows(x: Tensor | None) -> tuple[int, int, int, int]:
     """Pointer and strides of [B, T, H, ...] or of [H, ...], which is the same for every token."""
     if x is None:
-        return NOT_GIVEN
+        return 0, 0, 0, 0
     stride = x.stride()
     where = x.data_ptr() or address(x)
     if len(stride) < 3:

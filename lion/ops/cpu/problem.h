@@ -1,12 +1,16 @@
-// What crosses from Python to here: sizes, pointers and strides, every field 64 bits wide. library.py packs it.
+// What crosses from Python to here: sizes, pointers and strides, every field 64 bits wide. library.py fills it.
 #pragma once
 
 #include <cstdint>
 
 namespace lion {
 
+using Int = std::int64_t;
+using Ints = const Int*;
+
 enum Dtype : std::int64_t { FLOAT32, FLOAT64, BFLOAT16 };
-enum Norm : std::int64_t { NONE, SUM, MAX, RAW };  // RAW: num, den and their log scale, undivided
+// RAW: num, den and their log scale, undivided. NO_OUTPUT: nothing but the states that leave.
+enum Norm : std::int64_t { NONE, SUM, MAX, RAW, NO_OUTPUT };
 enum Direction : std::int64_t { FORWARD = 1, BACKWARD = 2, BOTH = 3 };
 
 // [B, T, H] rows; strides in elements, the last dimension contiguous. A null pointer: not given.
@@ -15,34 +19,60 @@ struct Rows {
   std::int64_t batch, token, head;
 };
 
-struct Problem {
-  std::int64_t B, T, H, D, V;
-  std::int64_t dtype, norm, direction, threads;
-  std::int64_t wide_out;                  // out and dout are float for BFLOAT16, too
-  std::int64_t chunk;                     // tokens; 0: ours to choose
-  std::int64_t orders, sequences;         // how many; sequences is 0 if nothing is packed
-  Rows q, k, v;                           // dtype
-  Rows log_decay, log_gain, self_weight;  // float, or double for FLOAT64
-  std::int64_t log_decay_channels;        // 1 or D
-  std::int64_t self_weight_channels;      // 1 or D
-  std::int64_t decay_per_order;           // log_decay has H heads for each order, one order after the other
-  Rows mask;                              // bool
-  const std::int64_t* cu_seqlens;         // [sequences + 1]
-  const std::int64_t* order;              // [orders, T], contiguous
-  Rows out, den, log_scale;               // out in dtype unless it is wide, the others float or double
-  // Only for the backward pass. Gradients that are not wanted are null.
-  Rows dout, dden;
-  Rows dq, dk, dv;                           // dtype
-  Rows dlog_decay, dlog_gain, dself_weight;  // float or double
+// What a walk brings over an end of the piece: float, or double for FLOAT64; contiguous. A null pointer: not given.
+struct State {
+  void *sums, *keys;  // [B, H, D, V] and [B, H, D]
+  void* log_scale;    // [B, H], with gates
 };
+
+struct Pair {  // of the forward walk and of the reverse walk
+  State states[2];
+  const State& operator[](bool reverse) const { return states[reverse]; }
+};
+
+// The fields of the structs by type and name, in one place: library.py names the same, and compares (`lion_layout`).
+// clang-format off
+#define LION_PROBLEM(X)                                                                                            \
+  X(Int, B) X(Int, T) X(Int, H) X(Int, D) X(Int, V)                                                                \
+  X(Int, dtype) X(Int, norm) X(Int, direction) X(Int, threads)                                                     \
+  X(Int, wide_out)                                           /* out and dout are float for BFLOAT16, too */        \
+  X(Int, chunk)                                              /* tokens; 0: ours to choose */                       \
+  X(Int, orders) X(Int, sequences)                           /* how many; sequences is 0 if nothing is packed */   \
+  X(Rows, q) X(Rows, k) X(Rows, v)                           /* dtype */                                           \
+  X(Rows, log_decay) X(Rows, log_gain) X(Rows, self_weight)  /* float, or double for FLOAT64 */                    \
+  X(Int, log_decay_channels) X(Int, self_weight_channels)    /* 1 or D */                                          \
+  X(Int, decay_per_order)                                    /* log_decay has H heads for each order in turn */    \
+  X(Rows, mask)                                              /* bool */                                            \
+  X(Ints, cu_seqlens) X(Ints, order)                         /* [sequences + 1], [orders, T] */                    \
+  X(Rows, out)                                               /* dtype, unless it is wide */                        \
+  X(Rows, den) X(Rows, log_scale)                            /* float or double */                                 \
+  X(Pair, entering) X(Pair, leaving)                                                                               \
+  /* Only for the backward pass. Gradients that are not wanted are null. */                                        \
+  X(Rows, dout) X(Rows, dden)                                                                                      \
+  X(Rows, dq) X(Rows, dk) X(Rows, dv)                        /* dtype */                                           \
+  X(Rows, dlog_decay) X(Rows, dlog_gain) X(Rows, dself_weight)                                                     \
+  X(Pair, dentering) X(Pair, dleaving)                       /* without log_scale */
+
+#define LION_FEATURES(X)                                                                                           \
+  X(Int, B) X(Int, T) X(Int, H) X(Int, D)                                                                          \
+  X(Int, map) X(Int, dtype) X(Int, backward) X(Int, threads)                                                       \
+  X(Rows, x) X(Rows, dy)                                     /* [B, T, H, D], dtype */                             \
+  X(Rows, out)                                               /* with `backward` the gradient of x, and may be dy */
+// clang-format on
+
+#define LION_DECLARE(type, name) type name;
+struct Problem {
+  LION_PROBLEM(LION_DECLARE)
+};
+struct Features {
+  LION_FEATURES(LION_DECLARE)
+};
+#undef LION_DECLARE
+
+inline bool has_output(const Problem& p) { return p.norm != NO_OUTPUT; }
+inline bool has_den(const Problem& p) { return p.norm == SUM || p.norm == MAX || p.norm == RAW; }
 
 enum Map : std::int64_t { UNIT_SILU, ELU_PLUS_ONE };
-
-struct Features {  // of x [B, T, H, D]; with `backward`, out is the gradient of x, and may be dy
-  std::int64_t B, T, H, D;
-  std::int64_t map, dtype, backward, threads;
-  Rows x, dy, out;  // dtype
-};
 
 // Runs task(context, i) for every i below `count` on the threads of the pool.
 using Task = void (*)(void* context, std::int64_t i);

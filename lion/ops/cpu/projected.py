@@ -4,6 +4,9 @@ One operator from there, through the feature map, to the mixed values. On the wa
 gradients are written where the projection's gradient has them.
 """
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
@@ -14,22 +17,67 @@ from lion.ops.checks import check
 from lion.ops.cpu import door, scan
 from lion.ops.cpu.features import MAPS, PLAIN, features, features_backward
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, LIBRARY, NORMS, below_autograd
+from lion.ops.cpu.problem import Arguments, outputs
 from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch.door import check_like
 
 NO_MAP = -1
 FEATURES = {**MAPS, "identity": NO_MAP}
 WANTED = ("log_decay", "self_weight")  # whose gradients are wanted or not
-
-ARGUMENTS = (
+TENSORS = 6  # so many of the first arguments, those that are differentiable before the others
+SCHEMA = (
     "Tensor y, Tensor? log_decay, Tensor? self_weight, Tensor? mask, Tensor? cu_seqlens, "
     "Tensor? orders, int heads, int channels, int map, int norm, int direction, int chunk_size, bool wide"
 )
+
+
+class Projected(NamedTuple):
+    """The arguments of SCHEMA, in its order."""
+
+    y: Tensor
+    log_decay: Tensor | None
+    self_weight: Tensor | None
+    mask: Tensor | None
+    cu_seqlens: Tensor | None
+    orders: Tensor | None
+    heads: int
+    channels: int
+    map: int
+    norm: int
+    direction: int
+    chunk_size: int
+    wide: bool
+
+    def heads_of(self, y: Tensor) -> tuple[Tensor, ...]:
+        """q, k and v [B, T, H, D] of a projection"""
+        return y[..., : 3 * self.heads * self.channels].unflatten(-1, (3, self.heads, self.channels)).unbind(2)
+
+    def queries_and_keys(self, y: Tensor) -> Tensor:
+        """[B, T, 2 H, D]"""
+        return y[..., : 2 * self.heads * self.channels].unflatten(-1, (2 * self.heads, self.channels))
+
+    def features_shape(self) -> tuple[int, ...]:
+        return (0,) if self.map == NO_MAP else (*self.y.shape[:2], 2, self.heads, self.channels)
+
+    def scan(self, mapped: Tensor | None = None) -> Arguments:
+        """The arguments of the scan, of the features of q and k if they are given."""
+        q, k, v = self.heads_of(self.y)
+        if mapped is not None and self.map != NO_MAP:
+            q, k = mapped.unbind(2)
+        tokens = self.mask, self.cu_seqlens, self.orders
+        how = self.norm, self.direction, self.chunk_size
+        return Arguments(q, k, v, self.log_decay, None, self.self_weight, *tokens, *how, wide=self.wide)
+
+    def to_differentiate(self) -> bool:
+        given = self.y, self.log_decay, self.self_weight
+        return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
+
+
 library = torch.library.Library("lion", "FRAGMENT")
 # Of the results, the denominators and the features of q and k are kept for the backward pass.
-library.define(f"cpu_projected({ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
+library.define(f"cpu_projected({SCHEMA}) -> (Tensor, Tensor, Tensor)")
 library.define(
-    f"cpu_projected_backward(Tensor dout, Tensor out, Tensor den, Tensor features, {ARGUMENTS}, bool[] wanted) "
+    f"cpu_projected_backward(Tensor dout, Tensor out, Tensor den, Tensor features, {SCHEMA}, bool[] wanted) "
     "-> (Tensor, Tensor, Tensor)"
 )
 projected_op = torch.ops.lion.cpu_projected.default
@@ -65,84 +113,46 @@ def attention(
     chunk_size: int | None,
 ) -> Tensor:
     """`lion.attention` of the first columns of y [B, T, columns]: q, k and v of all heads, before the feature map."""
-    q, k, v = _heads(y.detach(), heads, channels)
-    weights = None, None, None, self_weight
-    call = Call(q, k, v, log_decay, *weights, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    check(call)
-    others = log_decay, scan.weight_of(call), mask, cu_seqlens, orders
-    how = heads, channels, FEATURES[features], NORMS[norm], DIRECTIONS[direction], chunk_size or 0
-    wide = scan.keeps_wide(q, NORMS[norm], _to_differentiate(y, *others))
-    return projected_op(y, *others, *how, wide)[0].to(y.dtype)
+    shape = heads, channels, FEATURES[features], NORMS[norm], DIRECTIONS[direction], chunk_size or 0, False
+    x = Projected(y, log_decay, None, mask, cu_seqlens, orders, *shape)
+    q, k, v = x.heads_of(y.detach())
+    call = Call(q, k, v, log_decay, self_weight=self_weight, norm=norm, direction=direction, chunk_size=chunk_size)
+    check(call._replace(mask=mask, cu_seqlens=cu_seqlens, orders=orders))
+    x = x._replace(self_weight=scan.weight_of(self_weight, q))
+    x = x._replace(wide=scan.keeps_wide(y, x.norm, x.to_differentiate()))
+    return projected_op(*x)[0].to(y.dtype)
 
 
-def _to_differentiate(*arguments) -> bool:
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in arguments[:3])
+def _forward(*arguments):
+    x = Projected(*arguments)
+    door.check_projection(x, FEATURES)
+    mapped = x.y.new_empty(x.features_shape())
+    if x.map != NO_MAP:
+        features(x.queries_and_keys(x.y), x.map, mapped.flatten(2, 3))
+    out, den, _ = scan.forward(*x.scan(mapped))
+    return out, den, mapped
 
 
-def _heads(y: Tensor, heads: int, channels: int) -> tuple[Tensor, ...]:
-    """q, k and v [B, T, H, D]"""
-    return y[..., : 3 * heads * channels].unflatten(-1, (3, heads, channels)).unbind(2)
-
-
-def _queries_and_keys(y: Tensor, heads: int, channels: int) -> Tensor:
-    """[B, T, 2 H, D]"""
-    return y[..., : 2 * heads * channels].unflatten(-1, (2 * heads, channels))
-
-
-def _forward(y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, *how):
-    door.check_projection(y, heads, channels, map, FEATURES, how[0])
-    q, k, v = _heads(y, heads, channels)
-    mapped = _features_like(y, heads, channels, map)
-    if map != NO_MAP:
-        features(_queries_and_keys(y, heads, channels), map, mapped.flatten(2, 3))
-        q, k = mapped.unbind(2)
-    return *scan.forward(q, k, v, log_decay, None, self_weight, mask, cu_seqlens, orders, *how), mapped
-
-
-def _features_like(y, heads, channels, map):
-    return y.new_empty(_features_shape(y, heads, channels, map))
-
-
-def _features_shape(y, heads, channels, map) -> tuple[int, ...]:
-    return (0,) if map == NO_MAP else (*y.shape[:2], 2, heads, channels)
-
-
-def _check_gradients(mapped, y, log_decay, self_weight, heads, channels, map, norm, wanted) -> None:
+def _check_gradients(x: Projected, mapped: Tensor, wanted: Sequence[bool]) -> None:
     """What is this operator's own; the rest is the scan's."""
-    door.check_projection(y, heads, channels, map, FEATURES, norm)
-    shape = _features_shape(y, heads, channels, map)
+    door.check_projection(x, FEATURES)
+    y, shape = x.y, x.features_shape()
     if mapped is None or mapped.shape != shape or mapped.dtype is not y.dtype or mapped.device != y.device:
         check_like("features", mapped, y, y.dtype, shape, "the forward pass's")
-    door.check_wanted(wanted, WANTED, (log_decay, self_weight))
+    door.check_wanted(wanted, WANTED, x)
 
 
-def _backward(
-    dout, out, den, mapped, y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction,
-    chunk_size, wide, wanted,
-):  # fmt: skip
-    _check_gradients(mapped, y, log_decay, self_weight, heads, channels, map, norm, wanted)
-    dy = y.new_empty(y.shape) if mask is None else y.new_zeros(y.shape)
-    q, k, v = _heads(y, heads, channels)
-    dq, dk, dv = _heads(dy, heads, channels)
-    q_mapped, k_mapped = (q, k) if map == NO_MAP else mapped.unbind(2)
-    others = log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
-    *_, dlog_decay, _, dweight = scan.gradients(
-        dout,
-        None,
-        out,
-        den,
-        q_mapped,
-        k_mapped,
-        v,
-        *others,
-        wanted=(wanted[0], False, wanted[1]),
-        into=(dq, dk, dv),
-    )
-    if map != NO_MAP:
-        both = _queries_and_keys(dy, heads, channels)
-        features_backward(both, _queries_and_keys(y, heads, channels), map, out=both)
-    dy[..., 3 * heads * channels :] = 0  # after the kernel, which asks for large pages where memory is fresh
-    return dy, dlog_decay, dweight
+def _backward(dout, out, den, mapped, *arguments):
+    x, wanted = Projected(*arguments[:-1]), arguments[-1]
+    _check_gradients(x, mapped, wanted)
+    dy = x.y.new_empty(x.y.shape) if x.mask is None else x.y.new_zeros(x.y.shape)
+    wanted = wanted[0], False, wanted[1]
+    grads = scan.gradients(x.scan(mapped), dout, None, out, den, wanted=wanted, into=[*x.heads_of(dy)])
+    if x.map != NO_MAP:
+        both = x.queries_and_keys(dy)
+        features_backward(both, x.queries_and_keys(x.y), x.map, out=both)
+    dy[..., 3 * x.heads * x.channels :] = 0  # after the kernel, which asks for large pages where memory is fresh
+    return dy, grads[3], grads[5]
 
 
 library.impl("cpu_projected", _forward, "CPU")
@@ -150,24 +160,21 @@ library.impl("cpu_projected_backward", _backward, "CPU")
 
 
 @torch.library.register_fake("lion::cpu_projected", lib=library)
-def _(y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction, chunk_size, wide):
-    door.check_projection(y, heads, channels, map, FEATURES, norm)
-    q, k, v = _heads(y, heads, channels)
-    door.check_scan(q, k, v, log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size)
-    return *scan.outputs(q, v, None, norm, wide, empty=q.new_empty), _features_like(y, heads, channels, map)
+def _(*arguments):
+    x = Projected(*arguments)
+    door.check_projection(x, FEATURES)
+    door.check_scan(x.scan())
+    return *outputs(x.scan(), empty=x.y.new_empty), x.y.new_empty(x.features_shape())
 
 
 @torch.library.register_fake("lion::cpu_projected_backward", lib=library)
-def _(
-    dout, out, den, mapped, y, log_decay, self_weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction,
-    chunk_size, wide, wanted,
-):  # fmt: skip
-    _check_gradients(mapped, y, log_decay, self_weight, heads, channels, map, norm, wanted)
-    q, k, v = _heads(y, heads, channels)
-    door.check_scan(q, k, v, log_decay, None, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size)
-    door.check_gradients(dout, None, out, den, q, v, None, norm, wide)
-    given = zip((log_decay, self_weight), wanted, strict=True)
-    return y.new_empty(y.shape), *(x.new_empty(x.shape) if want else y.new_empty(0) for x, want in given)
+def _(dout, out, den, mapped, *arguments):
+    x, wanted = Projected(*arguments[:-1]), arguments[-1]
+    _check_gradients(x, mapped, wanted)
+    door.check_scan(x.scan())
+    door.check_gradients(x.scan(), dout, None, out, den)
+    given = zip((x.y, x.log_decay, x.self_weight), (True, *wanted), strict=True)
+    return tuple(y.new_empty(y.shape) if want and y is not None else x.y.new_empty(0) for y, want in given)
 
 
 class _Projected(torch.autograd.Function):
@@ -175,38 +182,39 @@ class _Projected(torch.autograd.Function):
     def forward(ctx, *arguments):
         with torch._C._AutoDispatchBelowAutograd():
             results = projected_op(*arguments)
-        ctx.save_for_backward(*arguments[:6], *results)
-        ctx.options = arguments[6:]
+        ctx.save_for_backward(*arguments[:TENSORS], *results)
+        ctx.options = arguments[TENSORS:]
         ctx.mark_non_differentiable(*results[1:])
         return results
 
     @staticmethod
     def backward(ctx, dout, *_):
         *tensors, out, den, mapped = ctx.saved_tensors
-        wanted = list(ctx.needs_input_grad[1:3])
+        nothing = [None] * len(ctx.options)
         if torch.is_grad_enabled():  # a second derivative may be asked for
-            fixed = tensors[3:], ctx.options
-            grads = differentiable_gradients(lambda y, a, w: _plainly_computed(y, a, w, *fixed), tensors[:3], [dout])
-            return *grads, *[None] * 10
-        dy, *grads = below_autograd(projected_backward_op, dout, out, den, mapped, *tensors, *ctx.options, wanted)
-        others = (grad if want else None for grad, want in zip(grads, wanted, strict=True))
-        return dy, *others, *[None] * 10
+            function = lambda *y: plainly_computed(Projected(*y, *ctx.options))  # noqa: E731
+            return *differentiable_gradients(function, tensors, [dout]), *nothing
+        wanted = list(ctx.needs_input_grad[1:3])
+        grads = below_autograd(projected_backward_op, dout, out, den, mapped, *tensors, *ctx.options, wanted)
+        found = [grad if want else None for grad, want in zip(grads, (True, *wanted), strict=True)]
+        return *found, *[None] * (TENSORS - len(found)), *nothing
 
 
-def _plainly_computed(y, log_decay, self_weight, tokens, options) -> list[Tensor]:
-    heads, channels, map, *how = options
-    q, k, v = _heads(y, heads, channels)
-    if map != NO_MAP:
-        q, k = PLAIN[map](q), PLAIN[map](k)
-    return [scan.plainly_computed(q, k, v, log_decay, None, self_weight, *tokens, *how)[0]]
+def plainly_computed(x: Projected) -> list[Tensor | None]:
+    """What the operator computes, by torch's own."""
+    y = x.scan()
+    if x.map != NO_MAP:
+        y = y._replace(q=PLAIN[x.map](y.q), k=PLAIN[x.map](y.k))
+    return scan.plainly_computed(y)[:1]
 
 
 def _with_autograd(*arguments):
-    door.check_tangents(arguments[:3])
-    if _to_differentiate(*arguments):
-        return _Projected.apply(*arguments)
+    x = Projected(*arguments)
+    door.check_tangents((x.y, x.log_decay, x.self_weight))
+    if x.to_differentiate():
+        return _Projected.apply(*x)
     with torch._C._AutoDispatchBelowAutograd():
-        return projected_op(*arguments)
+        return projected_op(*x)
 
 
 library.impl("cpu_projected", _with_autograd, "Autograd")  # by hand, as scan.py's
@@ -229,12 +237,11 @@ class _Split(torch.autograd.Function):
         return dy, None
 
 
-def _flops(
-    y, log_decay, weight, mask, cu_seqlens, orders, heads, channels, map, norm, direction, chunk, wide, **which
-) -> int:
-    q = (*y[:2], heads, channels)
-    tokens = mask, cu_seqlens, orders
-    return flops.of_shapes(q, q, q, log_decay, None, weight, *tokens, norm, direction, chunk, **which)
+def _flops(*shapes, **which) -> int:
+    x: Any = Projected(*shapes)
+    q: Any = (*x.y[:2], x.heads, x.channels)
+    tokens, how = (x.mask, x.cu_seqlens, x.orders), (x.norm, x.direction, x.chunk_size, x.wide)
+    return flops.of_shapes(Arguments(q, q, q, x.log_decay, None, x.self_weight, *tokens, *how), **which)
 
 
 @register_flop_formula(torch.ops.lion.cpu_projected)

@@ -1,10 +1,10 @@
 """The `scan` form in C++: one operator for all that `lion.attention` can be asked, except the delta rule.
 
-q, k and v are read where they are, whatever their strides; masks, packing, orders and gates are handled inside,
+q, k and v are read where they are, whatever their strides; masks, packing, orders, gates and states are handled inside,
 and so is the division, so that nothing of the sequence's length is made but the output and its denominators.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,52 +16,128 @@ from lion.ops.checks import check_values
 from lion.ops.cpu import door
 from lion.ops.cpu.library import (
     DIRECTIONS,
-    DTYPES,
     MAX,
+    NO_OUTPUT,
     NONE,
     NORMS,
-    NOT_GIVEN,
     RAW,
     SUM,
     BadValues,
-    address,
     below_autograd,
     loaded,
     rows,
 )
+from lion.ops.cpu.problem import (
+    DIFFERENTIABLE,
+    SCHEMA,
+    Arguments,
+    by_way,
+    left_behind,
+    outputs,
+    problem_of,
+    put_outputs,
+    readable,
+    room_for_gradient,
+    summed,
+)
 from lion.ops.plain import differentiable_gradients
+from lion.ops.state import State, States
+from lion.ops.torch import lowering
 from lion.ops.torch import scan as torch_scan
-from lion.ops.torch.lowering import normalised, sums_of
 
-# norm and direction are numbers, and chunk_size 0 is None: strings would double the cost of dispatching a call.
-ARGUMENTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? log_decay, Tensor? log_gain, Tensor? self_weight, "
-    "Tensor? mask, Tensor? cu_seqlens, Tensor? orders, int norm, int direction, int chunk_size, bool wide"
-)
 library = torch.library.Library("lion", "FRAGMENT")
-library.define(f"cpu_scan({ARGUMENTS}) -> (Tensor, Tensor)")
+library.define(f"cpu_scan({SCHEMA}) -> (Tensor, Tensor, Tensor[])")
 library.define(
-    f"cpu_scan_backward(Tensor dout, Tensor? dden, Tensor out, Tensor den, {ARGUMENTS}, bool[] wanted) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"cpu_scan_backward(Tensor dout, Tensor? dden, Tensor out, Tensor den, Tensor?[] dstates, {SCHEMA}, bool[] wanted) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor[])"
 )
-NO_GRADIENTS = NOT_GIVEN * 8
 WANTED = ("log_decay", "log_gain", "self_weight")  # whose gradients are wanted or not
 
 scan_op = torch.ops.lion.cpu_scan.default
 scan_backward_op = torch.ops.lion.cpu_scan_backward.default
 
 
-def attention(call: Call) -> Tensor:
+# Calls of `lion.attention` and `lion.attention_states`
+
+
+def attention(call: Call) -> Tensor | tuple[Tensor, States]:
     """The kernel of the table."""
-    tensors = call.q, call.k, call.v, call.log_decay, call.log_gain, weight_of(call)
-    tokens = call.mask, call.cu_seqlens, call.orders
-    how = DIRECTIONS[call.direction], call.chunk_size or 0
-    if call.norm != "unmasked":
-        wide = keeps_wide(call.q, NORMS[call.norm], _to_differentiate(tensors))
-        return _scan(*tensors, *tokens, NORMS[call.norm], *how, wide)[0].to(call.q.dtype)
-    # Divided by what the sum would be without decays: two calls, each at a scale of its own.
-    num, scales = _scan(*tensors, *tokens, RAW, *how, True)
-    _, den = _scan(call.q, call.k, call.v[..., :0], None, call.log_gain, None, *tokens, RAW, *how, True)
+    if call.norm == "unmasked":
+        return _unmasked(call)
+    entered = call.forward_state is not None or call.reverse_state is not None
+    if call.return_states and call.log_gain is not None and call.direction == "both" and entered:
+        # What comes from the other side may be of another scale altogether, at which a state would be lost.
+        return _scan(arguments_of(call._replace(return_states=False)))[0].to(call.q.dtype), states_behind(call)
+    out, _, states = _scan(arguments_of(call))
+    out = out.to(call.q.dtype)
+    return (out, _states_of(call, states)) if call.return_states else out
+
+
+def states_behind(call: Call) -> States:
+    """What the walks carry out of a piece, and no outputs."""
+    if call.log_gain is not None and call.direction == "both":  # each at a scale of its own
+        forward = states_behind(call._replace(direction="forward", reverse_state=None)).forward
+        return States(forward, states_behind(call._replace(direction="reverse", forward_state=None)).reverse)
+    x = arguments_of(call._replace(q=call.k, self_weight=None))._replace(norm=NO_OUTPUT, wide=False)
+    return _states_of(call, _scan(x)[2])
+
+
+def arguments_of(call: Call) -> Arguments:
+    x = Arguments(
+        call.q,
+        call.k,
+        call.v,
+        call.log_decay,
+        call.log_gain,
+        weight_of(call.self_weight, call.q),
+        call.mask,
+        call.cu_seqlens,
+        call.orders,
+        NORMS.get(call.norm, RAW),
+        DIRECTIONS[call.direction],
+        call.chunk_size or 0,
+        wide=False,
+        return_states=call.return_states,
+    )
+    if call.forward_state is not None or call.reverse_state is not None:
+        x = x._replace(states=[y for state in (call.forward_state, call.reverse_state) for y in _parts(state, call)])
+    return x._replace(wide=True) if keeps_wide(x.q, x.norm, x.to_differentiate()) else x
+
+
+def _parts(state: State | None, call: Call) -> Sequence[Tensor]:
+    nothing = call.q.new_empty(0)
+    if state is None:
+        return nothing, nothing, nothing
+    sums, keys = (x.to(accumulation_dtype(call.q)) for x in (state.sums, state.keys))
+    if call.log_gain is None:
+        return sums, keys, nothing
+    scale = state.log_scale
+    return sums, keys, keys.new_zeros(*keys.shape[:2], 1) if scale is None else scale.to(keys.dtype)
+
+
+def _states_of(call: Call, parts: Sequence[Tensor]) -> States:
+    cost, total = lowering.per_token(call.log_decay, call.q), None
+    B, T, H, _ = call.q.shape
+    if cost is not None:
+        cost = cost.expand(B, T, H, -1)
+        total = (cost if call.mask is None else torch.where(call.mask[..., None, None], cost, 0)).sum(1)
+    each = iter(parts)
+
+    def behind(state: State | None) -> State:
+        sums, keys, scale = next(each), next(each), next(each)
+        crossed = keys.new_zeros(B, H, 1) if total is None else total
+        crossed = crossed if state is None else crossed + state.log_decay
+        return State(sums, keys, crossed, None if call.log_gain is None else scale)
+
+    forward = behind(call.forward_state) if call.direction != "reverse" else None
+    return States(forward, behind(call.reverse_state) if call.direction != "forward" else None)
+
+
+def _unmasked(call: Call) -> Tensor:
+    """Divided by what the sum would be without decays: two calls, each at a scale of its own."""
+    x = arguments_of(call)._replace(wide=True)
+    num, scales, _ = _scan(x)
+    _, den, _ = _scan(x._replace(v=call.v[..., :0], log_decay=None, self_weight=None))
     if call.log_gain is not None:
         den, scale = den
         num = num * (scales[1] - scale).detach().exp().unsqueeze(-1)
@@ -72,187 +148,134 @@ def attention(call: Call) -> Tensor:
     return torch.where(real, num / torch.where(real, den, 1), 0).to(call.q.dtype)
 
 
-def keeps_wide(q: Tensor, norm: int, to_differentiate: bool) -> bool:
+def keeps_wide(q: Tensor, norm: int, differentiated: bool) -> bool:
     """Whether the output of half precision is wanted as it was before rounding: a divisor's gradient is the product of
     the output's with the output, from which most of it may cancel."""
-    return q.dtype == torch.bfloat16 and norm in (SUM, MAX) and to_differentiate
+    return q.dtype == torch.bfloat16 and norm in (SUM, MAX) and differentiated
 
 
-def weight_of(call: Call) -> Tensor | None:
-    weight = call.self_weight
+def weight_of(weight: Tensor | float | None, q: Tensor) -> Tensor | None:
     if isinstance(weight, int | float):
-        return call.q.new_full((call.q.shape[2],), weight, dtype=accumulation_dtype(call.q))
+        return q.new_full((q.shape[2],), weight, dtype=accumulation_dtype(q))
     return weight
 
 
-def _scan(*arguments):
-    return scan_op(*arguments) if _to_differentiate(arguments) else below_autograd(scan_op, *arguments)
+def _scan(x: Arguments) -> tuple[Tensor, Tensor, list[Tensor]]:
+    return scan_op(*x) if x.to_differentiate() else below_autograd(scan_op, *x)
 
 
-def _to_differentiate(arguments) -> bool:
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in arguments[:6])
-
-
-def _readable(x: Tensor) -> Tensor:
-    """Any strides will do, but a token's channels lie together."""
-    return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
-
-
-def _numbers(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, int]:
-    """Decays or weights as the kernel reads them, and of how many channels: 1 or D."""
-    x = x if x.dtype is dtype else x.to(dtype)
-    return (_readable(x), x.shape[-1]) if x.dim() in (2, 4) else (x, 1)
-
-
-def _diagonal(x: Tensor | None) -> bool:
-    return x is not None and x.dim() in (2, 4)
-
-
-def _per_order(log_decay: Tensor | None, q: Tensor) -> bool:
-    """Whether every order has decays of its own: H heads of the first, H of the second, and so on."""
-    return log_decay is not None and log_decay.shape[-2 if _diagonal(log_decay) else -1] != q.shape[2]
-
-
-def _fields(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide):
-    """The first fields of `Problem`, and the tensors they point into, to be kept alive."""
-    arguments = q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size
-    if not door.usual(*arguments):
-        door.check_scan(*arguments)
-    sums, per_order = accumulation_dtype(q), orders is not None and _per_order(log_decay, q)
-    decay_channels = weight_channels = 1
-    if log_decay is not None:
-        log_decay, decay_channels = _numbers(log_decay, sums)
-    if log_gain is not None:
-        log_gain, _ = _numbers(log_gain, sums)
-    if self_weight is not None:
-        self_weight, weight_channels = _numbers(self_weight, sums)
-    if orders is not None:
-        orders = torch.atleast_2d(orders).long().contiguous()
-    if cu_seqlens is not None:
-        cu_seqlens = cu_seqlens.long().contiguous()
-    q, k, v = _readable(q), _readable(k), _readable(v)
-    fields = [
-        *q.shape,
-        v.shape[3],
-        DTYPES[q.dtype],
-        norm,
-        direction,
-        torch.get_num_threads(),
-        wide,
-        chunk_size,
-        0 if orders is None else len(orders),
-        0 if cu_seqlens is None else len(cu_seqlens) - 1,
-        *rows(q),
-        *rows(k),
-        *rows(v),
-        *rows(log_decay),
-        *rows(log_gain),
-        *rows(self_weight),
-        decay_channels,
-        weight_channels,
-        per_order,
-        *(NOT_GIVEN if mask is None else (address(mask), *mask.stride(), 0)),
-        address(cu_seqlens),
-        address(orders),
-    ]
-    return fields, (q, k, v, log_decay, log_gain, self_weight, orders, cu_seqlens)
-
-
-def outputs(q, v, log_gain, norm, wide, *, empty):
-    """out and den."""
-    sums, size = accumulation_dtype(q), door.den_shape(q, log_gain, norm)
-    if q.dtype is sums:
-        return empty(v.shape), empty(size)
-    return empty(v.shape, dtype=sums if wide else q.dtype), empty(size, dtype=sums)
-
-
-def _den_rows(den):
-    """Of den and of its log scale."""
-    if den.dim() == 4:
-        return *rows(den[0]), *rows(den[1])
-    return *(rows(den) if den.dim() == 3 else NOT_GIVEN), *NOT_GIVEN
+# The operators
 
 
 def forward(*arguments):
-    fields, tensors, results = _prepare(*arguments)
+    x = Arguments(*arguments)
+    p, results = _prepared(x)
     try:
-        loaded().run(fields, backward=False)
+        loaded().run(p, backward=False)
     except BadValues:
-        q, k, v, log_decay, log_gain, _, mask, *_ = arguments
-        check_values(Call(q, k, v, log_decay, log_gain=log_gain, mask=mask))  # says which and where
+        check_values(x.call())  # says which and where
         raise
-    del tensors
     return results
 
 
-def _prepare(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide):
-    """The fields of a forward call, the tensors they point into, and the results."""
-    fields, tensors = _fields(
-        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
-    )
+def _prepared(x: Arguments):
+    """The problem of a forward call, and the results."""
+    if not door.usual(x):
+        door.check_scan(x)
+    p = problem_of(x)
     # The kernel writes the rows of real tokens.
-    out, den = outputs(q, v, log_gain, norm, wide, empty=q.new_empty if mask is None else q.new_zeros)
-    fields += [*rows(out), *_den_rows(den), *NO_GRADIENTS]
-    return fields, tensors, (out, den)
+    out, den = outputs(x, empty=x.q.new_empty if x.mask is None else x.q.new_zeros)
+    put_outputs(p, x, out, den)
+    left = left_behind(x)
+    if left:
+        p.leaving = by_way(x, left)
+    return p, (out, den, left)
 
 
 def prepared(*arguments):
     """A forward call of which only the work itself is left to be done. For measuring."""
-    fields, *alive = _prepare(*arguments)
+    p, results = _prepared(Arguments(*arguments))
 
-    def run(_alive=alive) -> None:
-        loaded().run(fields, backward=False)
+    def run(_alive=results) -> None:
+        loaded().run(p, backward=False)
 
     return run
 
 
-def _backward(
-    dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
-    chunk_size, wide, wanted,
-):  # fmt: skip
-    door.check_wanted(wanted, WANTED, (log_decay, log_gain, self_weight))
-    others = log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
-    return gradients(dout, dden, out, den, q, k, v, *others, wanted=wanted)
+def _backward(dout, dden, out, den, dstates, *arguments):
+    x, wanted = Arguments(*arguments[:-1]), arguments[-1]
+    door.check_wanted(wanted, WANTED, x)
+    return gradients(x, dout, dden, out, den, dstates, wanted=wanted)
 
 
-def gradients(
-    dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
-    chunk_size, wide, *, wanted, into=None,
-):  # fmt: skip
-    """Of q, k and v, in the tensors `into`, of any strides, if they are given; and those of the next three."""
-    fields, keep = _fields(
-        q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
-    )
-    if not door.usual_gradients(dout, dden, out, den, q, v, log_gain, norm, wide):
-        door.check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide)
-    dout, out = _readable(dout), _readable(out)
+def gradients(x: Arguments, dout, dden, out, den, dstates=(), *, wanted, into=None):
+    """Of q, k and v, in the tensors `into`, of any strides, if they are given; of the next three; and of the states."""
+    if not (door.usual(x) and door.usual_gradients(x, dout, dden, out, den, dstates)):
+        door.check_scan(x)
+        door.check_gradients(x, dout, dden, out, den, dstates)
+    p = problem_of(x)
+    make = x.q.new_empty if x.mask is None else x.q.new_zeros  # the kernel writes the rows of real tokens
+    into = [make(y.shape) for y in (x.q, x.k, x.v)] if into is None else into
+    given = x.log_decay, x.log_gain, x.self_weight
+    others = [room_for_gradient(y, x, make) if want else None for y, want in zip(given, wanted, strict=True)]
+    put_outputs(p, x, readable(out), den)
+    if x.norm == NO_OUTPUT:
+        into[0] = x.q.new_empty(0)
+    else:
+        dout = readable(dout)
+        p.dout, p.dq = rows(dout), rows(into[0])
     if dden is not None:
-        dden = dden[0] if dden.dim() == 4 else dden
-    make = q.new_empty if mask is None else q.new_zeros  # the kernel writes the rows of real tokens
-    into = [make(x.shape) for x in (q, k, v)] if into is None else into
-    dothers = [
-        _per_token(x, q, orders, make) if want else None
-        for x, want in zip((log_decay, log_gain, self_weight), wanted, strict=True)
-    ]
-    fields += [*rows(out), *_den_rows(den), *rows(dout), *rows(dden)]
-    fields += [n for x in (*into, *dothers) for n in rows(x)]
-    loaded().run(fields, backward=True)
-    del keep
-    given = log_decay, log_gain, self_weight
-    sums = (q.new_empty(0) if grad is None else _summed(grad, x) for grad, x in zip(dothers, given, strict=True))
-    return *into, *sums
+        p.dden = rows(dden[0] if dden.dim() == 4 else dden)
+    p.dk, p.dv = rows(into[1]), rows(into[2])
+    p.dlog_decay, p.dlog_gain, p.dself_weight = map(rows, others)
+    dleft = _whole(x, dstates)
+    if dleft:
+        p.dleaving = by_way(x, dleft)
+    dentered = _entered(x, dleft)
+    if dentered:
+        p.dentering = by_way(x._replace(direction=3), dentered)
+    loaded().run(p, backward=True)
+    return *into, *(summed(grad, y, x) for grad, y in zip(others, given, strict=True)), _with_scales(x, dentered)
 
 
-def _per_token(x: Tensor, q: Tensor, orders: Tensor | None, make: Callable[..., Tensor]) -> Tensor:
-    """Room for the gradient of decays, gates or weights, of every token even if they are the same for all."""
-    B, T, H, D = q.shape
-    heads = H * len(torch.atleast_2d(orders)) if orders is not None and _per_order(x, q) else H
-    return make((B, T, heads, D) if _diagonal(x) else (B, T, heads), dtype=accumulation_dtype(q))
+def _whole(x: Arguments, dstates: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Gradients of the states that were left behind: of a walk all or none."""
+    B, _, H, D = x.q.shape
+    found: list[Tensor | None] = []
+    for i in range(0, len(dstates), 3):
+        dsums, dkeys, _ = dstates[i : i + 3]
+        if dsums is not None or dkeys is not None:
+            sums = accumulation_dtype(x.q)
+            dsums = x.q.new_zeros(B, H, D, x.v.shape[3], dtype=sums) if dsums is None else dsums.contiguous()
+            dkeys = x.q.new_zeros(B, H, D, dtype=sums) if dkeys is None else dkeys.contiguous()
+        found += [dsums, dkeys, None]
+    return found if any(y is not None for y in found) else []
 
 
-def _summed(grad: Tensor, x: Tensor) -> Tensor:
-    grad = grad if grad.dim() == x.dim() else grad.sum((0, 1))
-    return grad if grad.dtype is x.dtype else grad.to(x.dtype)
+def _entered(x: Arguments, dleft: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Room for the gradients of the states that came in. Where there are no tokens they are those of what left."""
+    found: list[Tensor | None] = []
+    for way in (False, True) if x.states else ():
+        left = dleft[3 * x.ways.index(way) :] if dleft and way in x.ways else [None] * 2
+        for given, same in zip(x.entering(way)[:2], left, strict=False):
+            room = None if given is None else torch.empty_like(given, memory_format=torch.contiguous_format)
+            if room is not None and (x.mask is not None or not x.q.shape[1]):
+                room = room.zero_() if same is None else room.copy_(same)
+            found.append(room)
+        found.append(None)
+    return found
+
+
+def _with_scales(x: Arguments, dentered: list[Tensor | None]) -> list[Tensor]:
+    """The gradients of the states' parts; of a scale it is what falls on all that it multiplies."""
+    found = []
+    for i in range(0, len(dentered), 3):
+        sums, keys, scale = x.entering(i > 0)
+        dsums, dkeys, dscale = dentered[i : i + 3]
+        if scale is not None and sums is not None and keys is not None and dsums is not None and dkeys is not None:
+            dscale = ((sums * dsums).sum((2, 3)) + (keys * dkeys).sum(2)).unsqueeze(-1)
+        found += [x.q.new_empty(0) if y is None else y for y in (dsums, dkeys, dscale)]
+    return found
 
 
 library.impl("cpu_scan", forward, "CPU")
@@ -260,77 +283,97 @@ library.impl("cpu_scan_backward", _backward, "CPU")
 
 
 @torch.library.register_fake("lion::cpu_scan", lib=library)
-def _(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide):
-    door.check_scan(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size)
-    return outputs(q, v, log_gain, norm, wide, empty=q.new_empty)
+def _(*arguments):
+    x = Arguments(*arguments)
+    door.check_scan(x)
+    return *outputs(x, empty=x.q.new_empty), left_behind(x)
 
 
 @torch.library.register_fake("lion::cpu_scan_backward", lib=library)
-def _(
-    dout, dden, out, den, q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction,
-    chunk_size, wide, wanted,
-):  # fmt: skip
-    door.check_scan(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size)
-    door.check_gradients(dout, dden, out, den, q, v, log_gain, norm, wide)
-    door.check_wanted(wanted, WANTED, (log_decay, log_gain, self_weight))
-    others = (
-        x.new_empty(x.shape) if want else q.new_empty(0)
-        for x, want in zip((log_decay, log_gain, self_weight), wanted, strict=True)
-    )
-    return *(x.new_empty(x.shape) for x in (q, k, v)), *others
+def _(dout, dden, out, den, dstates, *arguments):
+    x, wanted = Arguments(*arguments[:-1]), arguments[-1]
+    door.check_scan(x)
+    door.check_gradients(x, dout, dden, out, den, dstates)
+    door.check_wanted(wanted, WANTED, x)
+    named = {"q": x.norm != NO_OUTPUT, "k": True, "v": True, **dict(zip(WANTED, wanted, strict=True))}
+    grads = [_like(getattr(x, name) if want else None, x) for name, want in named.items()]
+    return *grads, [_like(y, x) for y in x.states]
+
+
+def _like(y: Tensor | None, x: Arguments) -> Tensor:
+    return x.q.new_empty(0) if y is None else y.new_empty(y.shape)
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, *arguments):
+    def forward(ctx, options, *tensors):
+        x = Arguments.of(tensors, options)
         with torch._C._AutoDispatchBelowAutograd():
-            out, den = scan_op(*arguments)
-        ctx.save_for_backward(*arguments[:9], out, den)
-        ctx.options = arguments[9:]
+            out, den, left = scan_op(*x)
+        ctx.save_for_backward(*tensors, out, den)
+        ctx.options = options
         ctx.set_materialize_grads(False)
-        if ctx.options[0] != RAW:
-            ctx.mark_non_differentiable(den)
-        return out, den
+        fixed = [den] if x.norm != RAW else []
+        fixed += [out] if x.norm == NO_OUTPUT else []
+        ctx.mark_non_differentiable(*fixed, *left[2::3])
+        return out, den, *left
 
     @staticmethod
-    def backward(ctx, dout, dden):
+    def backward(ctx, dout, dden, *dstates):
         *tensors, out, den = ctx.saved_tensors
-        wanted = list(ctx.needs_input_grad[3:6])
+        x = Arguments.of(tensors, ctx.options)
         dout = torch.zeros_like(out) if dout is None else dout
-        if ctx.options[0] == RAW:
+        if x.norm == RAW:
             dden = torch.zeros_like(den) if dden is None else dden
         if torch.is_grad_enabled():  # a second derivative may be asked for
-            grads = differentiable_gradients(
-                lambda *x: plainly_computed(*x, *tensors[6:], *ctx.options), tensors[:6], [dout, dden]
-            )
-            return *grads, *[None] * 7
-        grads = below_autograd(scan_backward_op, dout, dden, out, den, *tensors, *ctx.options, wanted)
-        others = (grad if want else None for grad, want in zip(grads[3:], wanted, strict=True))
-        return *grads[:3], *others, *[None] * 7
+            function = lambda *y: plainly_computed(Arguments.of(y, ctx.options))  # noqa: E731
+            return None, *differentiable_gradients(function, tensors, [dout, dden, *dstates])
+        needed = dict(zip(Arguments._fields, ctx.needs_input_grad[1:], strict=False))
+        wanted = [needed[name] for name in WANTED]
+        *grads, of_states = below_autograd(scan_backward_op, dout, dden, out, den, list(dstates), *x, wanted)
+        found = {name: grad for name, grad in zip(DIFFERENTIABLE, grads, strict=True) if needed[name]}
+        if x.norm == NO_OUTPUT:
+            found["q"] = None
+        states = (grad if grad.shape == y.shape else None for y, grad in zip(x.states, of_states, strict=True))
+        return None, *(found.get(name) for name in Arguments._fields[: len(tensors) - len(x.states)]), *states
 
 
-def plainly_computed(
-    q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, norm, direction, chunk_size, wide
-) -> tuple[Tensor, Tensor | None]:
+def plainly_computed(x: Arguments) -> list[Tensor | None]:
     """What the operator computes, by torch's own."""
-    name = {SUM: "sum", MAX: "max", NONE: "none", RAW: "sum"}[norm]
-    way = next(name for name, number in DIRECTIONS.items() if number == direction)
-    weights = None, log_gain, None, self_weight  # without decays of the reverse walk, and without beta
-    call = Call(q, k, v, log_decay, *weights, name, way, mask, cu_seqlens, orders, chunk_size or None)
-    sums = sums_of(call, torch_scan.scan, torch_scan.one_state)
-    if norm != RAW:
-        return normalised(call, sums).to(accumulation_dtype(q) if wide else q.dtype), None
+    words = {SUM: "sum", MAX: "max", NONE: "none", RAW: "sum", NO_OUTPUT: "none"}
+    way = next(name for name, number in DIRECTIONS.items() if number == x.direction)
+    forward, reverse = (_entering(x, way) for way in (False, True))
+    call = x.call()._replace(norm=words[x.norm], direction=way, chunk_size=x.chunk_size or None)
+    call = call._replace(forward_state=forward, reverse_state=reverse, return_states=x.return_states)
+    left = lowering.states_behind(call) if x.return_states else ()
+    behind = [y for state in left if state is not None for y in (state.sums, state.keys, state.log_scale)]
+    if x.norm == NO_OUTPUT:
+        return [None, None, *behind]
+    sums = lowering.sums_of(call, torch_scan.scan, torch_scan.one_state)
+    if x.norm != RAW:
+        out = lowering.normalised(call, sums).to(accumulation_dtype(x.q) if x.wide else x.q.dtype)
+        return [out, None, *behind]
     assert sums.den is not None
     den = sums.den.squeeze(-1)
-    return sums.num, den if log_gain is None else torch.stack([den, torch.zeros_like(den)])
+    return [sums.num, den if x.log_gain is None else torch.stack([den, torch.zeros_like(den)])]
+
+
+def _entering(x: Arguments, way: bool) -> State | None:
+    sums, keys, scale = x.entering(way)
+    if sums is None or keys is None:
+        return None
+    channels = x.q.shape[-1] if x.log_decay is not None and x.log_decay.dim() in (2, 4) else 1
+    return State(sums, keys, keys.new_zeros(*keys.shape[:2], channels), scale)
 
 
 def _with_autograd(*arguments):
-    door.check_tangents(arguments[:6])
-    if _to_differentiate(arguments):
-        return _Scan.apply(*arguments)
+    x = Arguments(*arguments)
+    door.check_tangents(x.tensors)
+    if x.to_differentiate():
+        out, den, *states = _Scan.apply(x.options, *x.tensors)
+        return out, den, states
     with torch._C._AutoDispatchBelowAutograd():
-        return scan_op(*arguments)
+        return scan_op(*x)
 
 
 # By hand: torch.library.register_autograd does the same and takes 60 microseconds more for each call.
@@ -339,9 +382,9 @@ library.impl("cpu_scan", _with_autograd, "Autograd")
 
 @register_flop_formula(torch.ops.lion.cpu_scan)
 def _(*shapes, out_shape=None):
-    return flops.of_shapes(*shapes)
+    return flops.of_shapes(Arguments(*shapes))
 
 
 @register_flop_formula(torch.ops.lion.cpu_scan_backward)
-def _(dout, dden, out, den, *shapes, out_shape=None):
-    return flops.of_shapes(*shapes[:-1], backward=True)
+def _(dout, dden, out, den, dstates, *shapes, out_shape=None):
+    return flops.of_shapes(Arguments(*shapes[:-1]), backward=True)

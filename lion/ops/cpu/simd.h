@@ -7,14 +7,14 @@
 #include <type_traits>
 #include <utility>
 
+#include "problem.h"
+
 #ifndef LION_VECTOR_BYTES
 #define LION_VECTOR_BYTES 16
 #endif
 
 namespace lion {
 namespace {  // every object has its own copy: none may borrow another's instructions
-
-using Int = std::int64_t;
 
 template <class T>
 struct Simd {

@@ -193,7 +193,7 @@ class OneState {
                  .plain = {y.n, rows, 1, d_row_, columns, v_row_},
                  .fresh = false,
                  .ahead = &y.x.ahead});
-    if (p_.norm != NONE) add_columns<T>(rows, d_row_, y.n, p_.D, weights, {0, 1}, sums_of(to), nullptr);
+    if (has_den(p_)) add_columns<T>(rows, d_row_, y.n, p_.D, weights, {0, 1}, sums_of(to), nullptr);
   }
 
   // The segments' states into the first's, once for every order: all orders see the same.
@@ -230,7 +230,7 @@ class OneState {
     Matrix<T> g = read(p_.dout, y, p_.V, y.x.g, v_row_, p_.wide_out);
     num_factors(y);
     for (Int i = 0; i < y.n; ++i) y.x.dden[i] = dden(y)[y.tokens[i]];
-    Int sums = p_.norm == NONE ? 0 : 1;
+    Int sums = has_den(p_) ? 1 : 0;
     write(p_.dq, y, p_.D,
           {.scaled = {p_.V, g.data, g.row, 1, turned(y.head, false), d_row_},
            .row = y.x.factor,

@@ -1,7 +1,8 @@
 // A decay per channel with few values to a head, as Mamba has it, one: matrix products would be mostly padding. So the
 // states go from token to token, a vector of channels at a time.
 //
-// den is one more value, which is 1 for every token: from here on a head has `values` = V or V + 1 of them.
+// den is one more value, which is 1 for every token: from here on a head has `values` = V or V + 1 of them. Its state
+// is the sum of keys.
 #pragma once
 
 #include "chunk.h"
@@ -16,7 +17,7 @@ class Stepwise {
 
   Stepwise(const Problem& p, bool backward) : p_(p), backward_(backward), sequences_(p) {
     d_row_ = round_up(p.D, W<T>);
-    values_ = p.V + (p.norm != NONE);
+    values_ = p.V + (has_den(p) || has_states(p));
     size_ = values_ * d_row_;
     groups_ = (p.H + GROUP - 1) / GROUP;
   }
@@ -110,16 +111,19 @@ class Stepwise {
   }
 
   void outputs(const Walk& walk, const Growing<T>& out, Scratch& x) {
-    State state = fresh(x.state);
+    State state = fresh(walk, p_.entering[walk.back], x.state);
     for (Int i = 0; i < walk.head.n; ++i) {
       Token y = read(walk, i, x);
-      T num[W<T> + 1];
-      T own = walk.own ? own_score(walk.head, y.t, y.q, y.k) : T(0);
-      for (Int v = 0; v < values_; ++v) num[v] = dot(y.q, state.sums + v * d_row_, p_.D) + own * y.v[v];
-      finish(walk, y.t, num, out);
+      if (has_output(p_)) {
+        T num[W<T> + 1];
+        T own = walk.own ? own_score(walk.head, y.t, y.q, y.k) : T(0);
+        for (Int v = 0; v < values_; ++v) num[v] = dot(y.q, state.sums + v * d_row_, p_.D) + own * y.v[v];
+        finish(walk, y.t, num, out);
+      }
       factors(walk, y.t, i == 0, x.grow, x.same);
       leave(y.k, y.v, x.grow, x.same, state);
     }
+    put(walk, state, p_.leaving[walk.back]);
   }
 
   void finish(const Walk& walk, Int t, T* num, const Growing<T>& out) const {
@@ -136,7 +140,8 @@ class Stepwise {
 
   // The states again, kept at every segment's start; then from the last token back, with the gradient of the state.
   void gradients(const Walk& walk, const Growing<T>& dq, const Growing<T>& dk, const Growing<T>& dv, Scratch& x) {
-    State state = fresh(x.state), adjoint = fresh(x.adjoint);
+    State state = fresh(walk, p_.entering[walk.back], x.state);
+    State adjoint = fresh(walk, p_.dleaving[walk.back], x.adjoint);
     Int n = walk.head.n, segments = (n + SEGMENT - 1) / SEGMENT;
     for (Int i = 0; i < n; ++i) {
       if (i % SEGMENT == 0) std::copy(x.state, x.state + 2 * size_, x.checkpoints + i / SEGMENT * 2 * size_);
@@ -163,11 +168,12 @@ class Stepwise {
         back(walk, y, x.states + (i - begin) * size_, x.grows + (i - begin) * d_row_, x.sames + (i - begin) * d_row_,
              adjoint, dvalues, x);
         if (walk.own) own_gradients(walk, y, dvalues, x);
-        dq.add(y.t, x.dq, 1, walk.first, walk.last);
+        if (has_output(p_)) dq.add(y.t, x.dq, 1, walk.first, walk.last);
         dk.add(y.t, x.dk, 1, walk.first, walk.last);
         dv.add(y.t, dvalues, 1, walk.first, walk.last);
       }
     }
+    put(walk, adjoint, p_.dentering[walk.back]);
   }
 
   // Of one token: dq, dk, dvalues, and of its costs. `adjoint` is the gradient of the state behind it, then before it.
@@ -212,9 +218,23 @@ class Stepwise {
     }
   }
 
-  State fresh(T* memory) const {
+  // What a walk begins with: nothing, or a state of the caller's.
+  State fresh(const Walk& walk, const lion::State& from, T* memory) const {
     std::fill(memory, memory + 2 * size_, T(0));
+    if (from.sums) each(walk, from, [&](T& given, Int d, Int v) { memory[v * d_row_ + d] = given; });
     return {memory, memory + size_};
+  }
+
+  void put(const Walk& walk, const State& state, const lion::State& to) const {
+    if (to.sums) each(walk, to, [&](T& given, Int d, Int v) { given = state.sums[v * d_row_ + d]; });
+  }
+
+  template <class Each>
+  void each(const Walk& walk, const lion::State& x, Each f) const {
+    for (Int d = 0; d < p_.D; ++d) {
+      for (Int v = 0; v < p_.V; ++v) f(walk.head.sums_of(x)[d * p_.V + v], d, v);
+      f(walk.head.keys_of(x)[d], d, p_.V);
+    }
   }
 
   Token read(const Walk& walk, Int step, Scratch& x) const {
@@ -228,6 +248,8 @@ class Stepwise {
 
   void read_gradients(const Walk& walk, Token& y, T* room) const {
     T dout[W<T>] = {};
+    std::fill(y.g, y.g + p_.V + 1, T(0));
+    if (!has_output(p_)) return;
     small(p_.dout, walk.head, y.t, p_.wide_out, dout);
     T factor = walk.division.num_factor(y.t, T(0));
     for (Int v = 0; v < p_.V; ++v) y.g[v] = dout[v] * factor;

@@ -54,7 +54,7 @@ class _Kernels(NamedTuple):
     undecayed: TorchKernel
 
 
-def _per_token(x: Tensor | None, q: Tensor) -> Tensor | None:
+def per_token(x: Tensor | None, q: Tensor) -> Tensor | None:
     """[H], [H, D], [B, T, H] or [B, T, H, D] -> [B or 1, T or 1, H, D or 1], to accumulate with"""
     if x is None:
         return None
@@ -80,9 +80,9 @@ class _Problem(NamedTuple):
     @staticmethod
     def of(call: Call) -> "_Problem":
         q, weight = call.q, call.self_weight
-        weight = weight if isinstance(weight, int | float) else _per_token(weight, q)
+        weight = weight if isinstance(weight, int | float) else per_token(weight, q)
         given = call.log_decay, call.log_decay_reverse, call.log_gain, call.beta
-        forward, reverse, log_gain, beta = (_per_token(x, q) for x in given)
+        forward, reverse, log_gain, beta = (per_token(x, q) for x in given)
         return _Problem(q, call.k, call.v, forward, reverse, log_gain, beta, weight, call.mask)
 
     def costs(self) -> tuple[Tensor, Tensor]:

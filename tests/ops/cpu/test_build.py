@@ -61,7 +61,7 @@ def refused(said, *, T=50, D=8, V=8, decay=(), **wrong):
     for threads, direction in itertools.product((1, 3), DIRECTIONS.values()):
         torch.set_num_threads(threads)
         with pytest.raises(ValueError, match=said):
-            torch.ops.lion.cpu_scan(q, q, v, log_decay, *others, 1, direction, 0, False)
+            torch.ops.lion.cpu_scan(q, q, v, log_decay, *others, 1, direction, 0, False, [], False)
 for decay, V in (((3,), 8), ((1, 50, 3), 8), ((3, 8), 16), ((1, 50, 3, 8), 16), ((1, 50, 3, 8), 1)):
     refused("log_decay is 1 at", decay=decay, V=V, at=-1)
 for decay in ((), (1, 50, 3)):
@@ -186,6 +186,13 @@ def test_a_broken_library_is_a_reason_too(tmp_path, monkeypatch):
     assert library.load() == "LION_CPU_ISA asks for 'mmx', which this processor or build does not have"
 
 
+def test_a_library_of_another_version_is_not_used(monkeypatch):
+    """Fields that do not match would be wrong numbers."""
+    monkeypatch.setattr(library, "layout", lambda: "Problem.B 0 8\n")
+    reason = f"{build.NAME} was built for another version of lion: build it again, python -m lion.ops.cpu.build"
+    assert library.load() == reason
+
+
 def test_without_kernels_all_runs_on_torch_and_says_so_once(monkeypatch, caplog, capsys):
     monkeypatch.setattr(library, "LIBRARY", "there was no compiler")
     forget_choices()
@@ -219,6 +226,7 @@ def test_the_library_needs_neither_torch_nor_a_second_openmp():
         "lion_peak",
         "lion_chunk_tokens",
         "lion_features",
+        "lion_layout",
     }
     wanted = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True).stdout
     assert "torch" not in wanted

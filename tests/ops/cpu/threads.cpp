@@ -13,8 +13,8 @@
 #include "../../../lion/ops/cpu/problem.h"
 
 extern "C" {
-int lion_run(const lion::Problem* problem, std::int64_t size, int backward, const char* name);
-int lion_features(const lion::Features* features, std::int64_t size, const char* name);
+int lion_run(const lion::Problem* problem, int backward, const char* name);
+int lion_features(const lion::Features* features, const char* name);
 int lion_has_thread_pool();
 
 __attribute__((visibility("default"))) void GOMP_parallel(void (*work)(void*), void* context, unsigned threads,
@@ -151,14 +151,14 @@ Outcome attention(const Line& x, Int threads) {
   p.out = make.result(out, x.V);
   if (x.norm != lion::NONE) p.den = make.result(sums, 1);
   if (x.norm == lion::RAW && x.gain) p.log_scale = make.result(sums, 1);
-  if (int status = lion_run(&p, sizeof p, 0, "")) return {status, {}};
+  if (int status = lion_run(&p, 0, "")) return {status, {}};
   p.dout = make.numbers(out, x.V, 4, -1, 1);
   if (x.norm == lion::RAW) p.dden = make.numbers(sums, 1, 3, -1, 1);
   p.dq = make.result(x.dtype, x.D), p.dk = make.result(x.dtype, x.D), p.dv = make.result(x.dtype, x.V);
   if (x.decay) p.dlog_decay = make.result(sums, p.log_decay_channels);
   if (x.gain) p.dlog_gain = make.result(sums, 1);
   if (x.weight) p.dself_weight = make.result(sums, p.self_weight_channels);
-  int status = lion_run(&p, sizeof p, 1, "");
+  int status = lion_run(&p, 1, "");
   return {status, status ? std::vector<std::string>{} : make.results()};
 }
 
@@ -167,9 +167,9 @@ Outcome features(const Line& x, Int threads) {
   lion::Features f = {};
   f.B = x.B, f.T = x.T, f.H = x.H, f.D = x.D, f.map = x.map - 1, f.dtype = x.dtype, f.threads = threads;
   f.x = make.numbers(x.dtype, x.D, 4, -3, 3), f.out = make.result(x.dtype, x.D);
-  if (int status = lion_features(&f, sizeof f, "")) return {status, {}};
+  if (int status = lion_features(&f, "")) return {status, {}};
   f.backward = 1, f.dy = make.numbers(x.dtype, x.D, 4, -1, 1), f.out = make.result(x.dtype, x.D);
-  int status = lion_features(&f, sizeof f, "");
+  int status = lion_features(&f, "");
   return {status, make.results()};
 }
 
