@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lion.ops.cpu import door
-from lion.ops.cpu.library import DTYPES, LIBRARY, Features, below_autograd, loaded, rows
+from lion.ops.cpu.library import DTYPES, LIBRARY, Features, below_autograd, loaded
 from lion.ops.door import check_like
 from lion.ops.plain import differentiable_gradients, plain
 
@@ -53,7 +53,9 @@ def _run(x: Tensor, dy: Tensor | None, out: Tensor, map: int) -> Tensor:
         dy = dy if dy.stride(-1) == 1 else dy.contiguous()
     B, T, H, D = x.shape
     how = {"map": map, "dtype": DTYPES[x.dtype], "backward": dy is not None, "threads": torch.get_num_threads()}
-    loaded().run_features(Features(B=B, T=T, H=H, D=D, **how, x=rows(x), dy=rows(dy), out=rows(out)))
+    f = Features(B=B, T=T, H=H, D=D, **how)
+    f.put(x=x, dy=dy, out=out)
+    loaded().run_features(f)
     return out
 
 

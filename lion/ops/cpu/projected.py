@@ -117,8 +117,7 @@ def attention(
     q, k, v = x.heads_of(y.detach())
     check(q, k, v, log_decay, None, None, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
     x = x._replace(self_weight=scan.weight_of(self_weight, q))
-    x = x._replace(wide=scan.keeps_wide(y, x.norm, x.to_differentiate()))
-    return projected_op(*x)[0].to(y.dtype)
+    return projected_op(*x._replace(wide=scan.keeps_wide(x, y)))[0].to(y.dtype)
 
 
 def _forward(*arguments):
