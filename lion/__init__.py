@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from lion.ops.attention import explain as explain
     from lion.ops.state import State as State
     from lion.ops.state import States as States
-    from lion.ops.streaming import attention_step as attention_step
+    from lion.ops.step import attention_step as attention_step
 
 HOME = {  # of every name
     "attention": "lion.ops.attention",
     "attention_states": "lion.ops.attention",
-    "attention_step": "lion.ops.streaming",
+    "attention_step": "lion.ops.step",
     "explain": "lion.ops.attention",
     "create_model": "lion.models.registry",
     "load_model": "lion.models.saving",

@@ -1,8 +1,8 @@
 """bfloat16 on processors that advertise AMX: some virtual machines trap on its instructions.
 
-torch's bfloat16 matrix products use them, through oneDNN, and the process dies with SIGILL and no message. oneDNN
-leaves them alone if ONEDNN_MAX_CPU_ISA says so when it is first used. This module imports no torch, so that the
-command line can set the variable before torch starts.
+torch's bfloat16 matrix products use them through oneDNN, and the process dies of SIGILL without a message. oneDNN does
+not use them if ONEDNN_MAX_CPU_ISA says so at its first call. This module does not import torch, so that the command
+line can set the variable before torch starts.
 """
 
 import functools
@@ -22,7 +22,7 @@ PRODUCT = "import torch; x = torch.ones(256, 256, dtype=torch.bfloat16); x @ x; 
 
 
 def advertised() -> bool:
-    """Whether the processor says that it has AMX. Only Linux lets user programs use it."""
+    """Whether the processor advertises AMX. Only Linux lets programs use it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -32,7 +32,7 @@ def advertised() -> bool:
 
 @functools.cache
 def traps() -> bool:
-    """Whether a bfloat16 product kills a process here: a child process tries one."""
+    """Whether a bfloat16 product kills a process here, as tried in a child process."""
     if not advertised():
         return False
     return subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True).returncode == -signal.SIGILL
@@ -43,7 +43,7 @@ def avoid() -> bool:
     if not traps():
         return False
     os.environ.update(REMEDY)
-    traps.cache_clear()  # the next child has the remedy
+    traps.cache_clear()  # the next child process has the remedy
     return True
 
 
@@ -54,7 +54,7 @@ def refuse() -> None:
 
 
 def state() -> str:
-    """A line about bfloat16 on this processor, for people."""
+    """A line about bfloat16 on this processor, for `lion doctor`."""
     if traps():
         return f"not usable: {WARNING}"
     limited = os.environ.get("ONEDNN_MAX_CPU_ISA")

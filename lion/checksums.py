@@ -1,7 +1,7 @@
-"""Checksums inside safetensors files: one flipped bit is noticed, and other readers read the file like any other.
+"""Checksums inside safetensors files: a flipped bit is detected, and other readers can still read the file.
 
 The entry KEY of a file's metadata is the CRC-32 of everything else: the header without it, as sorted JSON, and the
-tensors' bytes. A file without the entry was written by something else, and there is nothing to check.
+tensors' bytes. A file without the entry was written by another program, and is not checked.
 """
 
 import json
@@ -17,7 +17,7 @@ from lion import files
 from lion._version import __version__
 
 KEY, METADATA = "lion_crc32", "__metadata__"
-MARK = "lion"  # the entry that says who has written a file: with it and without KEY, the metadata are damaged
+MARK = "lion"  # the entry that says who wrote the file: with it and without KEY, the metadata is damaged
 BLOCK = 1 << 20  # bytes read at once
 LARGEST_HEADER = 100_000_000  # safetensors' own limit
 SHARD = re.compile(r"-\d{5}-of-\d{5}")  # in the names of a model's parts
@@ -38,15 +38,15 @@ def copy(source: BinaryIO, path: Path) -> None:
 
 
 class Found(NamedTuple):
-    """What a file has."""
+    """The content of a file."""
 
     shapes: dict[str, tuple[int, ...]]
     bytes: int  # of all tensors
-    checked: bool  # it has a checksum, and it is right
+    checked: bool  # the file has a checksum, and it is right
 
 
 def check(path: Path) -> Found:
-    """That a file is as it was written, if it has a checksum."""
+    """Compare a file with its checksum, if it has one."""
     with path.open("rb") as file:
         try:
             header = _read_header(file)
@@ -55,7 +55,7 @@ def check(path: Path) -> Found:
         metadata = header.get(METADATA, {})
         wanted = metadata.get(KEY)
         data = file.tell()
-        lost = wanted is None and "crc32" not in str(metadata.get(MARK, "crc32"))  # (where models of before had theirs)
+        lost = wanted is None and "crc32" not in str(metadata.get(MARK, "crc32"))  # (older models have theirs there)
         if lost or (wanted is not None and wanted != _checksum(header, file)):
             raise files.DamagedFile(f"{path} is damaged: its checksum is wrong; get it again.")
     shapes = {name: tuple(x["shape"]) for name, x in header.items() if name != METADATA}
@@ -63,8 +63,7 @@ def check(path: Path) -> Found:
 
 
 def check_model(paths: list[Path], index: Mapping[str, Any] | None) -> dict[str, tuple[int, ...]]:
-    """That the files of a model are as they were written, and together what the index of its parts says, if any; the
-    shapes of the tensors in them."""
+    """Check the files of a model, and that they match the index of its shards, if any; the tensors' shapes."""
     found = {path.name: check(path) for path in paths}
     if index and all(x.checked for x in found.values()):
         where = {tensor: name for name, x in found.items() for tensor in x.shapes}
@@ -76,14 +75,14 @@ def check_model(paths: list[Path], index: Mapping[str, Any] | None) -> dict[str,
 
 
 def times(folder: Path) -> dict[str, float]:
-    """When each file of a folder was written."""
+    """The modification times of a folder's files."""
     return {path.name: path.stat().st_mtime for path in folder.iterdir()} if folder.is_dir() else {}
 
 
 def add(folder: Path, before: Mapping[str, float]) -> None:
-    """Give the safetensors files that were written since `before` their checksums.
+    """Add checksums to the safetensors files that were written since `before`.
 
-    A model in one file is removed where its parts have been written now: it would be read instead of them.
+    An older model in one file is removed where its shards are new: it would be read instead of them.
     """
     new = [folder / name for name, time in times(folder).items() if before.get(name) != time]
     for path in new:

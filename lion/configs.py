@@ -1,7 +1,7 @@
-"""Configs are frozen dataclasses: here they become JSON, come back from it, and are changed field by field.
+"""Configs, which are frozen dataclasses: to JSON and back, and changed field by field.
 
-A field is a number, a string, a bool, None, a tuple of these, or another config. Its type says what values it may have
-(lion.limits). `checked` takes what comes as JSON, `parsed` what comes as text, `check` what a constructor was given.
+A field is a number, a string, a bool, None, a tuple of these, or another config. Its type defines its valid values
+(lion.limits). `checked` validates values from JSON, `parsed` text of the command line, `check` a constructor's fields.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
+from lion import legacy
 from lion.limits import OneOf
 
 C = TypeVar("C")
@@ -23,7 +24,7 @@ TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0":
 
 
 def to_json(config: Any) -> Any:
-    """Plain dicts and lists."""
+    """The config as plain dicts and lists."""
     if dataclasses.is_dataclass(config):
         return {field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)}
     if isinstance(config, tuple | list):
@@ -32,16 +33,17 @@ def to_json(config: Any) -> Any:
 
 
 def from_json(kind: type[C], plain: Any, where: str = "", names: Mapping[str, str] | None = None) -> C:
-    """What `to_json` made. An unknown field is refused by name; one that is missing keeps its default.
+    """The config from plain dicts and lists. An unknown field is an error; a missing one keeps its default.
 
     Args:
-        where: what the object is called in errors: "optim", or with its file "runs/a/run.json: run.optim".
-        names: of fields, where they are called something else than in the class.
+        where: the object's name in errors: "optim", or with its file "runs/a/run.json: run.optim".
+        names: names of fields in errors, where they differ from the class.
     """
     from lion.ops.checks import one_of
 
     hints, names = fields_of(kind), names or {}
-    for name in an_object(plain, where or kind.__name__):
+    plain = legacy.current(an_object(plain, where or kind.__name__), hints)
+    for name in plain:
         one_of(f"{where or kind.__name__}: the field", name, hints)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
@@ -55,16 +57,15 @@ def from_json(kind: type[C], plain: Any, where: str = "", names: Mapping[str, st
 
 
 def changed(config: C, changes: Mapping[str, str], where: str = "--") -> C:
-    """A copy with some fields, {"optim.lr": "1e-3"}, set to what the texts mean for fields of their types.
-
-    All are set at once: it does not matter which of two that go together comes first.
-    """
+    """A copy with some fields set from text, {"optim.lr": "1e-3"}, all at once: fields may depend on each other."""
     from lion.ops.checks import one_of
 
     hints, values = fields_of(type(config)), {}
     inner: dict[str, dict[str, str]] = {}
     for path, text in changes.items():
         name, _, rest = path.partition(".")
+        if not rest:
+            [(name, text)] = legacy.current({name: text}, hints, warn=True).items()
         one_of(f"{where}{path}: the field", name, hints)
         nested = dataclasses.is_dataclass(getattr(config, name))
         if nested and not rest:
@@ -81,7 +82,7 @@ def changed(config: C, changes: Mapping[str, str], where: str = "--") -> C:
 
 
 def check(config: Any) -> None:
-    """What a constructor was given, for `__post_init__`."""
+    """Validate all fields, for `__post_init__`."""
     for name, hint in fields_of(type(config)).items():
         checked(hint, getattr(config, name), name)
 
@@ -111,12 +112,12 @@ def entry(plain: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
 
 
 def inside(where: str, name: str) -> str:
-    """A field's name, after that of the object or of the file it is in."""
+    """A field's name, after its object's or file's."""
     return f"{where}{name}" if not where or where.endswith(": ") else f"{where}.{name}"
 
 
 def shown(x: Any) -> str:
-    """A value in one line, and not a long one."""
+    """A value in a short line."""
     return SHORT.repr(x)
 
 
@@ -125,7 +126,7 @@ SHORT.maxlevel, SHORT.maxstring, SHORT.maxother, SHORT.maxlong = 3, 80, 80, 40
 
 
 def expected(hint: Any, none: str = "null") -> str:
-    """In words, what a field of this type may be."""
+    """The valid values of a field of this type, in words."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return args[1].words(expected(args[0]))
@@ -141,24 +142,20 @@ def expected(hint: Any, none: str = "null") -> str:
 
 
 def checked(hint: Any, x: Any, where: str) -> Any:
-    """What a field of this type becomes by a value of JSON; or an error that names the field, the value and what was
-    expected."""
+    """The value of a field of this type from JSON; or an error with the field, the value and the valid values."""
     if dataclasses.is_dataclass(hint) and not isinstance(x, hint):  # type: ignore[arg-type]
         return from_json(hint, x, where)  # type: ignore[arg-type]
     return _fitting(hint, x, lambda known: f"{where} is {shown(x)}; expected {expected(hint)}.{known}")
 
 
 def parsed(hint: Any, text: str, where: str) -> Any:
-    """The same for a text of the command line."""
-
-    def message(known: str) -> str:
-        return f"{where} is {shown(text)}; expected {expected(hint, 'none')}.{known}"
-
-    return _fitting(hint, _read(hint, text), message)
+    """The same from a text of the command line."""
+    value = _read(hint, text)
+    return _fitting(hint, value, lambda known: f"{where} is {shown(text)}; expected {expected(hint, 'none')}.{known}")
 
 
 def _fitting(hint: Any, x: Any, message: Callable[[str], str]) -> Any:
-    """A value as its type has it, with lists as tuples and whole numbers as numbers, if they are to be numbers."""
+    """A value converted to its type: lists to tuples, whole numbers to floats."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         found = _fitting(args[0], x, message)
@@ -182,7 +179,7 @@ def _fitting(hint: Any, x: Any, message: Callable[[str], str]) -> Any:
 
 
 def _is(kind: type, x: Any) -> bool:
-    if isinstance(x, bool) or kind is bool:  # which Python counts among the whole numbers
+    if isinstance(x, bool) or kind is bool:  # a bool is an int in Python
         return isinstance(x, bool) and kind is bool
     if kind is float:
         return isinstance(x, numbers.Real) and _finite(x)
@@ -192,12 +189,12 @@ def _is(kind: type, x: Any) -> bool:
 def _finite(x: Any) -> bool:
     try:
         return math.isfinite(x)
-    except OverflowError:  # a whole number that no float can be
+    except OverflowError:  # an int that is too large for a float
         return False
 
 
 def _read(hint: Any, text: str) -> Any:
-    """What JSON would have in the place of a text; the text itself if it is nothing of the kind."""
+    """The value of JSON that a text stands for; the text itself if there is none."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _read(args[0], text)
@@ -206,14 +203,12 @@ def _read(hint: Any, text: str) -> Any:
         return None if text.lower() == "none" and type(None) in args else _read(kinds[0], text)
     if origin is tuple:
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        if args[-1] is not Ellipsis and len(parts) == 1:  # one number for all
+        if args[-1] is not Ellipsis and len(parts) == 1:  # one value for all
             parts *= len(args)
         return [_read(args[0], part) for part in parts]
     if hint is bool:
         return TRUTH.get(text.lower(), text)
     if hint in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return hint(text)
-        except ValueError:
-            return text
     return text

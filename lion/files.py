@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, then moved into it in one step."""
+"""Atomic files: written beside their place, then moved into it in one step. A file is complete or does not exist."""
 
 import contextlib
 import errno
@@ -15,10 +15,10 @@ from torch import Tensor
 
 
 class DamagedFile(ValueError):
-    """A file that is not what was written."""
+    """A file whose content is not what was written."""
 
 
-# What the file system may say, in words, and what to do about it.
+# Errors of the file system in words, and the remedy.
 TROUBLE = {
     errno.ENOSPC: ("the disk is full", "make room"),
     errno.EDQUOT: ("the quota is used up", "make room"),
@@ -36,11 +36,11 @@ TROUBLE = {
 
 @contextlib.contextmanager
 def writing(what: str, folder: Path, kept: str = "") -> Iterator[None]:
-    """What the file system refuses, with the folder, what was being written, and a remedy; `kept` says what is safe."""
+    """Adds the folder, the object that was being written and a remedy to errors; `kept` says what is safe."""
     try:
         yield
     except OSError as problem:
-        if problem.errno is None:  # it has its words already
+        if problem.errno is None:  # the message is complete already
             raise
         words, remedy = TROUBLE.get(problem.errno, (problem.strerror, "look after that"))
         safe = f" {kept}" if kept else ""
@@ -49,9 +49,9 @@ def writing(what: str, folder: Path, kept: str = "") -> Iterator[None]:
 
 
 def clean(folder: Path) -> None:
-    """Remove what a process that was killed had not finished; for whoever is alone in the folder.
+    """Remove the unfinished files of killed processes. The caller must be the only process in the folder.
 
-    `replace` and `replace_folder` write to .NAME.PID, and move a folder that is to be replaced to .NAME.old.
+    `replace` and `replace_folder` write to .NAME.PID, and move a folder that is replaced to .NAME.old.
     """
     for left in folder.glob(".*"):
         match = re.fullmatch(r"\.(.+)\.(\d+|old)", left.name)
@@ -74,8 +74,8 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except RecursionError:
-        raise DamagedFile(f"{path} is damaged: its lists and objects are too deep in each other.") from None
-    except ValueError as problem:  # no JSON, no UTF-8, a number of thousands of digits
+        raise DamagedFile(f"{path} is damaged: its lists and objects are nested too deep.") from None
+    except ValueError as problem:  # not JSON, not UTF-8, or a number of thousands of digits
         raise DamagedFile(f"{path} is damaged: it is no JSON ({problem}).") from None
 
 
@@ -87,7 +87,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """In the CPU's memory, each in one piece of its own."""
+    """The tensors on the CPU, contiguous, without shared storage."""
     found: dict[str, Tensor] = {}
     places: set[int] = set()
     for name, x in tensors.items():
@@ -102,7 +102,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     from safetensors.torch import save_file
 
     path.touch()
-    mode = path.stat().st_mode  # as the umask has it; safetensors lets nobody but the owner read its files
+    mode = path.stat().st_mode  # by the umask; safetensors makes files that only the owner can read
     try:
         save_file(apart(tensors), path)
         path.chmod(mode)
@@ -121,7 +121,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def intact(path: Path | str) -> Iterator[None]:
-    """What safetensors finds wrong, with the name of the file; of a folder, that of the model in it."""
+    """Names the file in errors of safetensors; for a folder, the model in it."""
     from safetensors import SafetensorError
 
     try:
@@ -132,7 +132,7 @@ def intact(path: Path | str) -> Iterator[None]:
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file so that whoever looks sees the old one or the new one, even after a power cut."""
+    """Write a file so that readers see the old one or the new one, even after a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(temporary)
@@ -145,7 +145,7 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
-    """The same for a new folder; one that is there already is moved away first."""
+    """The same for a folder; an existing one is moved away first."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -187,7 +187,7 @@ def checksum(path: Path) -> dict[str, int]:
 
 
 def check(folder: Path, files: Any) -> None:
-    """That files are as their checksums say."""
+    """Compare files with their checksums."""
     if not isinstance(files, Mapping):
         raise DamagedFile(f"{folder} has no list of its files.")
     for name, wanted in files.items():
@@ -204,7 +204,7 @@ def check(folder: Path, files: Any) -> None:
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
-    """What tells whether a file has changed; None if it is not there."""
+    """Size and time of a file, which tell whether it has changed; None if it does not exist."""
     with contextlib.suppress(OSError):
         status = path.stat()
         return status.st_size, status.st_mtime_ns
@@ -212,20 +212,20 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 
 def make_once(folder: Path, write: Callable[[Path], object]) -> None:
-    """A folder that `write` fills, unless it is there already. Of several processes one does it, the others wait."""
+    """Make a folder with `write`, unless it exists. One of several processes does it, the others wait."""
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder.with_suffix(".lock")) as alone:
-        if not folder.exists():  # another process may have done it meanwhile
-            for left in folder.parent.glob(f".{folder.name}.*") if alone else ():  # by one that was killed
+        if not folder.exists():  # another process may have made it meanwhile
+            for left in folder.parent.glob(f".{folder.name}.*") if alone else ():  # from a killed process
                 shutil.rmtree(left, ignore_errors=True)
             replace_folder(folder, write)
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """One process at a time, and whether that is so: where files cannot be locked, none waits for another."""
+    """One process at a time, and whether that is certain: where files cannot be locked, processes do not wait."""
     with path.open("w") as file:
         locked = False
         with contextlib.suppress(ImportError, OSError):

@@ -1,9 +1,9 @@
-"""What values the fields of configs and the options of commands may have, said once, in their types.
+"""The valid values of config fields and command options, defined once, in their types.
 
     dim: Width = 192
 
-The reader of JSON, the command line and the constructors of configs all check it (lion.configs). The limits are far
-beyond what anybody trains, and there for what is no size at all: 0 heads, a width of 10 to the 20.
+JSON, the command line and the constructors of configs are all checked against them (lion.configs). The limits are far
+beyond what anybody trains. They refuse values that make no sense: 0 heads, a width of 10 to the 20.
 """
 
 import difflib
@@ -13,10 +13,10 @@ from typing import Annotated, Any, NamedTuple
 
 
 class Between(NamedTuple):
-    """Numbers from `least` to `most`; `beyond`: without `least` itself, `below`: without `most` itself."""
+    """Numbers from `least` to `most`; `beyond`: excluding `least`, `below`: excluding `most`."""
 
     least: float
-    most: float = math.inf  # itself not included: only finite numbers are numbers
+    most: float = math.inf  # which is excluded: numbers are finite
     beyond: bool = False
     below: bool = False
 
@@ -28,12 +28,14 @@ class Between(NamedTuple):
         least, most = _short(self.least), _short(self.most)
         if math.isinf(self.most):
             return f"{kind} above {least}" if self.beyond else f"{kind}, {least} or more"
+        if self.beyond and self.below:
+            return f"{kind} between {least} and {most}"
         low = f"above {least} and up" if self.beyond else f"from {least}"
         return f"{kind} {low} {'to below' if self.below else 'to'} {most}"
 
 
 class OneOf(NamedTuple):
-    """The keys of a table, or some names."""
+    """One of several names, such as the keys of a table."""
 
     known: Collection[str]
 
@@ -56,14 +58,14 @@ def _short(x: float) -> str:
 Width = Annotated[int, Between(1, 1 << 16)]  # channels of a layer
 Heads = Annotated[int, Between(1, 1 << 16)]
 Depth = Annotated[int, Between(0, 1 << 10)]  # blocks
-Hidden = Annotated[int, Between(1, 1 << 20)]  # channels within an MLP
-Ratio = Annotated[float, Between(0, 1024)]  # of an MLP's width and the layer's
+Hidden = Annotated[int, Between(1, 1 << 20)]  # channels inside of an MLP
+Ratio = Annotated[float, Between(0, 1024)]  # of an MLP's width to the layer's
 Classes = Annotated[int, Between(0, 1 << 24)]
 Vocabulary = Annotated[int, Between(1, 1 << 22)]  # tokens
 TokenId = Annotated[int, Between(0, (1 << 22) - 1)]
 Tokens = Annotated[int, Between(1, 1 << 30)]  # of a sequence
 SomeTokens = Annotated[int, Between(2, 1 << 30)]
-TokensOrAll = Annotated[int, Between(0, 1 << 30)]  # 0: as many as there are
+TokensOrAll = Annotated[int, Between(0, 1 << 30)]  # 0: all
 Pixels = Annotated[int, Between(1, 1 << 14)]  # along one side of an image
 PixelsOrAll = Annotated[int, Between(0, 1 << 14)]
 Patch = Annotated[int, Between(1, 1 << 10)]
@@ -73,12 +75,13 @@ Kernel = Annotated[int, Between(0, 1 << 12)]  # width of a convolution; 0: none
 # Numbers.
 Share = Annotated[float, Between(0.0, 1.0)]
 ShareBelowOne = Annotated[float, Between(0.0, 1.0, below=True)]
+Holdout = Annotated[float, Between(0.0, 1.0, beyond=True, below=True)]
 SomeShare = Annotated[float, Between(0.0, 1.0, beyond=True)]
 Positive = Annotated[float, Between(0.0, beyond=True)]
-Weight = Annotated[float, Between(0.0)]  # of a part of the loss, of a decay
+Weight = Annotated[float, Between(0.0)]  # of a term of the loss, or weight decay
 Epsilon = Annotated[float, Between(0.0, 1.0, beyond=True)]
 Temperature = Annotated[float, Between(1e-3, 1e6)]  # of a distribution
-Deviation = Annotated[float, Between(0.0, 1e3)]  # of weights that are drawn
+Deviation = Annotated[float, Between(0.0, 1e3)]  # of random weights
 Seed = Annotated[int, Between(0, (1 << 64) - 1)]
 
 # Sizes of runs.
@@ -91,7 +94,7 @@ Workers = Annotated[int, Between(0, 1 << 10)]
 Processes = Annotated[int, Between(1, 1 << 10)]
 Examples = Annotated[int, Between(0, 10**12)]  # 0: all
 SomeExamples = Annotated[int, Between(1, 10**12)]
-Nesting = Annotated[int, Between(0, 100)]  # of lists, and of their arguments; 0: as usual
+Nesting = Annotated[int, Between(0, 100)]  # depth of lists, and number of their arguments; 0: the default
 SomeNesting = Annotated[int, Between(2, 100)]
 
 # Options of commands.

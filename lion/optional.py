@@ -1,4 +1,4 @@
-"""Packages that not everything needs: imported where something does."""
+"""Imports of optional packages, with the command that installs them as the error."""
 
 import importlib
 import importlib.metadata
@@ -7,7 +7,7 @@ from typing import Any
 
 log = logging.getLogger("lion")
 
-declared: list[Any] = []  # operators live as long as the library that declares them
+declared: list[Any] = []  # libraries of declared operators, which must stay alive
 
 
 def need(module: str, package: str, extra: str) -> Any:
@@ -18,7 +18,7 @@ def need(module: str, package: str, extra: str) -> Any:
 
 
 def need_transformers() -> None:
-    _mend_torchvision()  # which transformers looks for, and fails with if that does
+    _mend_torchvision()  # transformers imports it, if it is there
     need("transformers", "transformers", "hf")
 
 
@@ -32,27 +32,27 @@ def need_timm(module: str = "timm") -> Any:
 
 
 def _mend_torchvision() -> None:
-    """timm and transformers need torchvision's Python code alone: one that was built for another torch serves as well,
-    once torch has heard the names of its operators."""
+    """timm and transformers need torchvision's Python code only, so a torchvision that was built for another torch will
+    do, once its operators are declared."""
     try:
         importlib.import_module("torchvision")
     except ImportError:
-        pass  # whoever needs it says so
+        pass  # an error where it is needed
     except RuntimeError as problem:
         log.info("torchvision runs without its compiled operators: %s", problem)
         _declare_torchvision_operators()
 
 
 def torchvision_remedy() -> str:
-    """What to install where torchvision does not load."""
+    """The remedy where torchvision does not load."""
     version = importlib.metadata.version("torch")
     return f"install the torchvision that is built for torch {version}, from where that torch came (pytorch.org)"
 
 
 def _declare_torchvision_operators() -> None:
-    """nms and qnms, as torchvision declares them in C++: its Python code describes them to torch's compilers as it is
-    imported. Calling one is refused by torchvision itself."""
-    import torch  # not before it is needed: this module is the command line's, too
+    """Declare nms and qnms as torchvision does in C++: its Python code registers fake versions on import. torchvision
+    itself refuses calls of them."""
+    import torch  # only here: the command line imports this module, too
 
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):

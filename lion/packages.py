@@ -1,4 +1,4 @@
-"""The optional packages: which are installed, and whether they load. For `lion doctor`."""
+"""The optional packages, for `lion doctor`: which are installed, and whether they can be imported."""
 
 import importlib.metadata
 import json
@@ -11,8 +11,8 @@ from lion.optional import torchvision_remedy
 
 
 class Package(NamedTuple):
-    extra: str  # of lion-attention, that brings it
-    module: str = ""  # by which it is imported, where that is not its name
+    extra: str  # the extra of lion-attention that installs it
+    module: str = ""  # to import, where its name differs
 
 
 OPTIONAL = {
@@ -30,9 +30,9 @@ OPTIONAL = {
     "pyarrow": Package("tables"),
     "datasets": Package("hub"),
 }
-SECONDS = 300  # for all of them
+SECONDS = 300  # to import all of them
 
-# Run in a process of its own: a package that was built for other libraries can end the process that loads it.
+# Run in another process: a package that was built for other libraries can crash the process that imports it.
 PROBE = """
 import importlib, json, sys
 for name, module in json.loads(sys.argv[1]).items():
@@ -46,7 +46,7 @@ for name, module in json.loads(sys.argv[1]).items():
 
 
 def packages() -> list[tuple[str, str]]:
-    """Every optional package: its version; and what is wrong with it, and the remedy, if it does not load."""
+    """Every optional package with its version, or with the problem and the remedy."""
     versions = {name: _version(name) for name in OPTIONAL}
     problems = problems_of(name for name, version in versions.items() if version)
     rows = []
@@ -61,13 +61,13 @@ def packages() -> list[tuple[str, str]]:
 
 
 def problems_of(names: Iterable[str]) -> dict[str, str]:
-    """What goes wrong where packages are imported, "" where nothing does."""
+    """The errors of importing packages, "" for none."""
     rest = {name: OPTIONAL[name].module or name for name in names}
     found: dict[str, str] = {}
     while rest:
         lines, end = _probe(rest)
         said = dict(json.loads(line.removeprefix("LION ")) for line in lines if line.startswith("LION "))
-        if len(said) < len(rest):  # it ended while it loaded the next one
+        if len(said) < len(rest):  # it crashed at the next one
             said[next(name for name in rest if name not in said)] = end
         found |= said
         rest = {name: module for name, module in rest.items() if name not in found}
@@ -75,7 +75,7 @@ def problems_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def _probe(modules: dict[str, str]) -> tuple[list[str], str]:
-    """The lines that a process prints that loads them, and how it ended."""
+    """The output of a process that imports modules, and how it ended."""
     command = [sys.executable, "-c", PROBE, json.dumps(modules)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS)

@@ -1,14 +1,14 @@
-"""Progress on the terminal: a bar where one can be drawn, nothing where not."""
+"""Progress bars, drawn by tqdm where it is installed and the output is a terminal."""
 
 import contextlib
-from collections.abc import Iterator
+from typing import Any
 
 
-class Bar:
-    """What work reports to. Draws with tqdm if that is installed and this is a terminal."""
+class Bar(contextlib.AbstractContextManager["Bar"]):
+    """A progress bar, or nothing."""
 
     def __init__(self, total: int, unit: str):
-        self._bar = None
+        self._bar: Any = None
         with contextlib.suppress(ImportError):
             from tqdm import tqdm
 
@@ -27,15 +27,9 @@ class Bar:
         if self._bar is not None:
             self._bar.set_description(text)
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
 
 
-@contextlib.contextmanager
-def progress(total: int, unit: str) -> Iterator[Bar]:
-    bar = Bar(total, unit)
-    try:
-        yield bar
-    finally:
-        bar.close()
+progress = Bar

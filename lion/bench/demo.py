@@ -1,32 +1,32 @@
-"""`lion demo`: models trained on digits; all forms give the same numbers; what each costs as sequences grow."""
+"""`lion demo`: models are trained on digits; all forms give the same numbers; the cost of each form by length."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 import lion
-from lion.bench import digits
-from lion.bench.memory import peak_memory
+from lion.bench import demo_training
 from lion.bench.op import SOFTMAX, Contender, Inputs, Shape, memory_needed
-from lion.bench.report import Demo, write_report
+from lion.bench.peak_memory import peak_memory
+from lion.bench.plots import Panel, draw_lines
+from lion.bench.report.page import Demo, Point, write_report
 from lion.bench.timing import seconds
 from lion.ops import reference
 from lion.ops.kernels import FORMS
 from lion.progress import Bar, progress
-from lion.text import mebibytes, milliseconds, table
+from lion.terminal import mebibytes, milliseconds, table
 from lion.train.report import environment
 
 LENGTHS = tuple(2**n for n in range(8, 16))  # 256 to 32,768
 PAPER_DECAYS = {"none": "LION-LIT, no decay", "fixed": "LION-D, fixed decay", "per-token": "LION-S, selective decay"}
 QUADRATIC = (SOFTMAX, "full", "chunk")
-PATIENCE = 2.0  # seconds: what a run may be expected to take
+PATIENCE = 2.0  # seconds that a run may be expected to take
 MEMORY = 4 << 30
 
 
 def agreement() -> list[tuple[str, str, str, str]]:
-    """For each decay of the paper, how far each form is from the definition; float64, largest over all."""
+    """The largest relative difference of each form to the definition, for each decay of the paper, in float64."""
     rows: list[tuple[str, str, str, str]] = []
     for decay, label in PAPER_DECAYS.items():
         inputs = Inputs.random(Shape(2, 3, 197, 16), torch.float64, decay, torch.device("cpu")).trainable()
@@ -43,15 +43,8 @@ def _with_gradients(out: Tensor, inputs: Inputs) -> list[Tensor]:
     return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]
 
 
-class Point(NamedTuple):
-    name: str
-    length: int
-    seconds: float
-    bytes: int
-
-
 def sweep(lengths: tuple[int, ...], bar: Bar) -> list[Point]:
-    """Time and peak memory of every form over T, each as far as it can go in reasonable time."""
+    """Time and peak memory of every form by T, each as far as it goes in reasonable time."""
     points: list[Point] = []
     expected = dict.fromkeys((SOFTMAX, *FORMS), 0.0)
     for T in lengths:
@@ -66,7 +59,7 @@ def sweep(lengths: tuple[int, ...], bar: Bar) -> list[Point]:
             work = Contender(name, name).on(inputs)
             with torch.no_grad():
                 time = min(seconds(work) for _ in range(1 if expected[name] > 0.5 else 5))
-                memory = peak_memory(work)  # warm: without what is only ever allocated once
+                memory = peak_memory(work)  # after the warm-up: without what is allocated only once
             expected[name] = time * (4 if name in QUADRATIC else 2)
             points.append(Point(name, T, time, memory))
     return points
@@ -86,46 +79,29 @@ def costs(points: list[Point]) -> str:
 
 
 def draw(points: list[Point], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    panels = ((axes[0], "seconds", 1e3, "milliseconds"), (axes[1], "bytes", 2**-20, "peak memory, MiB"))
-    for axis, field, factor, label in panels:
-        for name in (SOFTMAX, *FORMS):
-            line = [(p.length, max(getattr(p, field) * factor, 0.1)) for p in points if p.name == name]
-            style = {"color": "0.4", "linestyle": "--"} if name == SOFTMAX else {}
-            axis.plot(*zip(*line, strict=True), marker="o", markersize=4, label=name, **style)
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.set_xlabel("tokens")
-        axis.set_ylabel(label)
-        axis.grid(alpha=0.3)
-        axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
-        axis.tick_params(axis="x", rotation=30)
-    axes[0].legend(frameon=False)
-    figure.suptitle("One operator, four forms: selective decay, 4 heads of 64, float32, forward")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    panels = []
+    for field, factor, label in (("seconds", 1e3, "milliseconds"), ("bytes", 2**-20, "peak memory, MiB")):
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for p in points:
+            lines.setdefault(p.name, []).append((p.length, max(getattr(p, field) * factor, 0.1)))
+        panels.append(Panel("", "tokens", label, lines))
+    draw_lines([panels], path, "One operator, four forms: selective decay, 4 heads of 64, float32, forward")
 
 
 def run(out: Path, lengths: tuple[int, ...] = LENGTHS, changes: dict[str, str] | None = None) -> None:
-    """Everything, and a report of it. `changes` are fields of the runs to set."""
-    print("1. Four models of one size learn to read digits\n", flush=True)
-    runs = digits.train_all(out, changes or {})
-    print(f"\n{digits.training_table(runs)}")
-    print("\n2. The trained lion_s in every form, on the held-out digits\n", flush=True)
+    """Run all parts and write the report. `changes` are fields of the runs to set."""
+    print("1. Four models of one size are trained to read digits\n", flush=True)
+    runs = demo_training.train_all(out, changes or {})
+    print(f"\n{demo_training.training_table(runs)}")
+    print("\n2. The trained lion_s in every form, on the evaluation set\n", flush=True)
     with progress(total=len(FORMS), unit="form") as bar:
-        forms = digits.in_every_form(out / "lion_s", bar)
-    print(digits.forms_table(forms))
+        forms = demo_training.in_every_form(out / "lion_s", bar)
+    print(demo_training.forms_table(forms))
     print("\n3. All forms are the same function (float64, against the definition, 197 tokens)\n", flush=True)
     rows = agreement()
     print(table(("decay", "form", "output differs by", "gradients differ by"), rows))
     heads = "4 heads of 64 channels, float32, forward"
-    print(f"\n4. What they cost: selective decay, {heads}, {torch.get_num_threads()} threads\n", flush=True)
+    print(f"\n4. The cost of each form: selective decay, {heads}, {torch.get_num_threads()} threads\n", flush=True)
     with progress(total=len(lengths) * (len(FORMS) + 1), unit="run") as bar:
         points = sweep(lengths, bar)
     print(costs(points))

@@ -1,7 +1,7 @@
-"""`lion bench generate`: what the next token costs a causal model, early and late in a text, by what it keeps."""
+"""`lion bench generate`: the cost of a causal model's next token, early and late in a text, by generation mode."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -9,17 +9,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lion.bench.by_length import current_setting
-from lion.bench.memory import peak_memory
-from lion.bench.pictures import Panel, draw_lines, picture_beside
-from lion.bench.saving import save
-from lion.bench.timing import interleaved, seconds
-from lion.memory import available_memory
+from lion.bench import results
+from lion.bench.peak_memory import peak_memory
+from lion.bench.plots import Panel, draw_lines, lines_of
+from lion.bench.results import LARGE, best_of, check_choices, left_out, save_with_plot, setting
+from lion.bench.timing import Work, interleaved, seconds
+from lion.machine import available_memory
 from lion.models.causal import MEMORIES, CausalConfig, CausalModel, States
 from lion.nn.variants import VARIANTS
-from lion.ops.checks import one_of
 from lion.progress import Bar, progress
-from lion.text import milliseconds, ratio, table
+from lion.terminal import milliseconds, ratio
 
 SIZES: dict[str, CausalConfig] = {
     "tiny": CausalConfig(vocab_size=256, dim=32, depth=2, heads=2),  # for tests
@@ -30,47 +29,46 @@ SOFTMAX = "softmax"
 USUAL = ("lion_s", "lion_d")
 MODES = (*MEMORIES, "attention")
 POSITIONS = (64, 1024, 16384)
-STEPS = 8  # that are timed together
-SLOW_STEP = 0.25  # seconds: such steps are timed one by one
-SLOW_ROUNDS = 3  # of reading everything again
-SHARE = 0.6  # of the memory there is
-LARGE = "would not fit into memory"
+STEPS = 8  # steps timed together
+SLOW_STEP = 0.25  # seconds of a step that is timed alone
+SLOW_ROUNDS = 3  # of the mode "attention", which reads the whole text again
+SHARE = 0.6  # of the available memory
 
 
 class Contender(NamedTuple):
-    mixer: str
+    variant: str
     mode: str
 
     @property
     def name(self) -> str:
-        return f"{self.mixer}, {self.mode}"
+        return f"{self.variant}, {self.mode}"
 
 
 class Piece(NamedTuple):
-    """Some tokens, always the same ones, from what was kept."""
+    """Work that generates tokens after a text, always the same ones."""
 
-    run: Callable[[], object]
+    run: Work
     steps: int
-    twice: Callable[[], object]  # two steps, all that memory can be told from
+    twice: Work  # two steps, which are enough to measure memory
     kept_bytes: int
 
 
-def contenders(mixers: Sequence[str], modes: Sequence[str], softmax: bool) -> list[Contender]:
-    """By mode: the works of a mode are neighbours in time. Softmax has no state but its keys and values."""
-    found = [Contender(mixer, mode) for mode in dict.fromkeys(modes) for mixer in dict.fromkeys(mixers)]
+def contenders(variants: Sequence[str], modes: Sequence[str], softmax: bool) -> list[Contender]:
+    """Ordered by mode, so that a mode is timed together. Softmax has no recurrence."""
+    found = [Contender(variant, mode) for mode in dict.fromkeys(modes) for variant in dict.fromkeys(variants)]
     if softmax:
         found += [Contender(SOFTMAX, mode) for mode in dict.fromkeys(("cache", *modes))]
-    return [x for x in dict.fromkeys(found) if (x.mixer, x.mode) != (SOFTMAX, "recurrence")]
+    return [x for x in dict.fromkeys(found) if (x.variant, x.mode) != (SOFTMAX, "recurrence")]
 
 
-def make_model(mixer: str, size: str) -> CausalModel:
-    """With random weights, and no positions, of which none would be learned anyway."""
+def make_model(variant: str, size: str) -> CausalModel:
+    """A model with random weights and without positions."""
     torch.manual_seed(0)
-    return CausalModel(replace(SIZES[size], mixer=mixer)).eval()
+    return CausalModel(replace(SIZES[size], variant=variant)).eval()
 
 
 def prepare(model: CausalModel, mode: str, ids: Tensor) -> Piece:
-    """To go on after ids [1, T], for some tokens."""
+    """Generation after ids [1, T]."""
 
     @torch.no_grad()
     def read_again() -> Tensor:
@@ -80,7 +78,7 @@ def prepare(model: CausalModel, mode: str, ids: Tensor) -> Piece:
         return Piece(read_again, 1, read_again, 0)
     with torch.no_grad():
         _, states = model.prefill(ids[:, :-2], memory=mode)
-        # One by one: what a prompt leaves behind are parts of larger tensors, a step makes its own.
+        # One more step: the states after a prompt are views of larger tensors, a step's are not.
         _, states = model.step(ids[:, -2], states)
 
     @torch.no_grad()
@@ -96,29 +94,25 @@ def prepare(model: CausalModel, mode: str, ids: Tensor) -> Piece:
 
 
 def kept_bytes(states: States) -> int:
-    return sum(x.numel() * x.element_size() for layer in states.layers for x in layer.values())
+    return sum(x.numel() * x.element_size() for layer in states.layers for x in layer.tensors().values())
 
 
-def too_large(x: Contender, config: CausalConfig, position: int) -> str:
-    """Keys and values are kept, and once more with every new token while those before it are still there."""
+def too_large(x: Contender, config: CausalConfig, position: int) -> bool:
+    """Whether keys and values would not fit, which every new token copies."""
     need = 4 * 2 * 4 * position * config.dim * config.depth
-    return LARGE if x.mode == "cache" and need > SHARE * available_memory() else ""
+    return x.mode == "cache" and need > SHARE * available_memory()
 
 
 def measure(size: str, what: Sequence[Contender], positions: Sequence[int], rounds: int, bar: Bar) -> list[dict]:
     config = SIZES[size]
     ids = torch.randint(config.vocab_size, (1, max(positions)), generator=torch.Generator().manual_seed(0))
-    models = {mixer: make_model(mixer, size) for mixer in dict.fromkeys(x.mixer for x in what)}
+    models = {variant: make_model(variant, size) for variant in dict.fromkeys(x.variant for x in what)}
     cases = [(x, position) for x in what for position in positions]
     pieces: dict[tuple[Contender, int], Piece] = {}
-    left_out: dict[tuple[Contender, int], str] = {}
     for x, position in cases:
         bar.describe(f"{size}, {x.name}: {position:,} tokens")
-        reason = too_large(x, config, position)
-        if reason:
-            left_out[x, position] = reason
-        else:
-            pieces[x, position] = prepare(models[x.mixer], x.mode, ids[:, :position])
+        if not too_large(x, config, position):
+            pieces[x, position] = prepare(models[x.variant], x.mode, ids[:, :position])
         bar.advance()
     bar.describe(f"{size}, token by token")
     times: dict[tuple[Contender, int], float] = {}
@@ -136,7 +130,7 @@ def measure(size: str, what: Sequence[Contender], positions: Sequence[int], roun
         records.append(
             {
                 "size": size,
-                "mixer": x.mixer,
+                "variant": x.variant,
                 "mode": x.mode,
                 "position": position,
                 "steps": piece.steps if piece else None,
@@ -145,26 +139,26 @@ def measure(size: str, what: Sequence[Contender], positions: Sequence[int], roun
                 "of_first": here / first if here and first else None,
                 "kept_bytes": piece.kept_bytes if piece else None,
                 "peak_bytes": peak_memory(piece.twice) if piece else None,
-                "left_out": left_out.get(case),
+                "left_out": None if piece else LARGE,
             }
         )
     return records
 
 
 class Agreement(NamedTuple):
-    mixer: str
+    variant: str
     same: bool  # in all modes
     tokens: int
-    different: int  # of the tokens, how many there are; it would be easy to agree on one
+    different: int  # number of different tokens: it would be easy to agree on one
 
 
-def agreement(mixer: str, size: str, prompt: int = 24, tokens: int = 16) -> Agreement:
-    """Whether the likeliest tokens are the same in every mode, by transformers' `generate`."""
-    from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
+def agreement(variant: str, size: str, prompt: int = 24, tokens: int = 16) -> Agreement:
+    """Whether greedy generation by transformers' `generate` gives the same tokens in every mode."""
+    from lion.integrations.hf import LionCausalConfig, LionForCausalLM
 
     torch.manual_seed(0)
-    # By an embedding that is also the last layer, the likeliest token after any would be that token itself.
-    config = LionCausalConfig.of(replace(SIZES[size], mixer=mixer), tie_word_embeddings=False)
+    # With tied embeddings, the most likely next token would be the last token itself.
+    config = LionCausalConfig.of(replace(SIZES[size], variant=variant), tie_word_embeddings=False)
     model = LionForCausalLM(config).eval()
     ids = torch.randint(SIZES[size].vocab_size, (1, prompt), generator=torch.Generator().manual_seed(1))
     found = []
@@ -174,13 +168,13 @@ def agreement(mixer: str, size: str, prompt: int = 24, tokens: int = 16) -> Agre
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, pad_token_id=0
         )
         found.append(out[0, prompt:].tolist())
-    return Agreement(mixer, all(x == found[0] for x in found), len(found[0]), len(set(found[0])))
+    return Agreement(variant, all(x == found[0] for x in found), len(found[0]), len(set(found[0])))
 
 
 def run(
     *,
     sizes: Sequence[str] = ("small",),
-    mixers: Sequence[str] = USUAL,
+    variants: Sequence[str] = USUAL,
     positions: Sequence[int] = POSITIONS,
     modes: Sequence[str] = MEMORIES,
     softmax: bool = True,
@@ -188,69 +182,57 @@ def run(
     json_path: Path | None = None,
 ) -> list[dict]:
     """Measure, print a table, write the JSON and draw a picture beside it."""
-    for name, given, known in (("sizes", sizes, SIZES), ("mixers", mixers, VARIANTS), ("modes", modes, MODES)):
-        if isinstance(given, str) or not given:
-            raise ValueError(f"{name} is {given!r}; expected a list of some of {', '.join(map(repr, known))}.")
-        for x in given:
-            one_of(name, x, known)
+    check_choices(sizes=(sizes, SIZES), variants=(variants, VARIANTS), modes=(modes, MODES))
     if not positions or min(positions) < 3 or rounds < 1:
         raise ValueError(
             f"positions is {list(positions)}, rounds {rounds}; expected positions of 3 tokens or more, and at least 1 "
             "round."
         )
-    places, what = sorted(set(positions)), contenders(mixers, modes, softmax)
+    places, what = sorted(set(positions)), contenders(variants, modes, softmax)
     if not what:
-        raise ValueError("softmax has no recurrence; expected the modes 'cache' or 'attention', or other mixers.")
+        raise ValueError("softmax has no recurrence; expected the modes 'cache' or 'attention', or other variants.")
     quick = sum(x.mode != "attention" for x in what)
     turns = quick * (rounds + 2) + (len(what) - quick) * (min(rounds, SLOW_ROUNDS) + 2)
     records: list[dict] = []
     with progress(total=len(set(sizes)) * len(places) * turns, unit="run") as bar:
         for size in dict.fromkeys(sizes):
             records += measure(size, what, places, rounds, bar)
-    mixers = list(dict.fromkeys(x.mixer for x in what))
+    variants = list(dict.fromkeys(x.variant for x in what))
     try:
-        agreed = [agreement(mixer, sizes[0]) for mixer in mixers]
+        agreed = [agreement(variant, sizes[0]) for variant in variants]
         words = agreement_words(agreed)
     except ImportError as missing:
         agreed, words = [], f"tokens of the modes not compared: {missing}"
-    setting = current_setting()
-    print(report(records, setting))
+    about = setting()
+    print(report(records, about))
     print(words)
-    save(json_path, {"setting": setting, "results": records, "agreement": [x._asdict() for x in agreed]})
-    picture_beside(json_path, functools.partial(draw, records))
+    found = {"setting": about, "results": records, "agreement": [x._asdict() for x in agreed]}
+    save_with_plot(json_path, found, draw)
     return records
 
 
 def agreement_words(agreed: Sequence[Agreement]) -> str:
     return "\n".join(
-        f"{x.mixer}: the {x.tokens} likeliest tokens after a prompt ({x.different} of them different) are "
+        f"{x.variant}: the {x.tokens} most likely tokens after a prompt ({x.different} of them different) are "
         f"{'the same' if x.same else 'NOT THE SAME'} in the modes {', '.join(MODES)}"
         for x in agreed
     )
 
 
-def report(records: Sequence[dict], setting: dict) -> str:
-    rows, last = [], None
+def report(records: Sequence[dict], about: dict) -> str:
+    rows = []
     for x in records:
-        place = (x["size"], x["mode"], x["mixer"])
-        cells = (
-            milliseconds(x["seconds"]),
-            ratio(x["of_first"]),
-            _mebibytes(x["kept_bytes"]),
-            _mebibytes(x["peak_bytes"]),
-        )
-        rows.append([*(place if place != last else ("", "", "")), f"{x['position']:,}", *cells])
-        last = place
+        memory = (_mebibytes(x[key]) for key in ("kept_bytes", "peak_bytes"))
+        cells = (f"{x['position']:,}", milliseconds(x["seconds"]), ratio(x["of_first"]), *memory)
+        rows.append(((x["size"], x["mode"], x["variant"]), cells))
     first = min(x["position"] for x in records)
     header = ("size", "mode", "model", "tokens so far", "ms per token", f"of that at {first:,}", "kept MiB", "peak MiB")
-    tries = sorted({x["best_of"] for x in records if x["best_of"]})
-    words = f"{setting['dtype']}, {setting['threads']} threads, best of {' to '.join(map(str, tries))}"
     notes = [
-        "kept MiB: what the model keeps of the tokens so far",
-        "peak MiB: what generating takes beside that and the weights, as the process grows",
+        "kept MiB: the model's state, or its cache of keys and values",
+        "peak MiB: memory for generating, beside that and the weights, as the process grows",
     ]
-    notes += [f"-: left out, {reason}" for reason in dict.fromkeys(x["left_out"] for x in records if x["left_out"])]
-    return "\n".join([words, "", table(header, rows), "", *notes])
+    heading = f"{about['dtype']}, {about['threads']} threads{best_of(records)}"
+    return results.report(heading, header, rows, [*notes, *left_out(records)])
 
 
 def _mebibytes(count: int | None) -> str:
@@ -260,15 +242,13 @@ def _mebibytes(count: int | None) -> str:
 
 
 def draw(records: Sequence[dict], path: Path) -> None:
-    """Latency and what is kept against the position, a row of panels for every size."""
-    rows = []
-    for size in dict.fromkeys(x["size"] for x in records):
-        panels = []
-        for key, factor, label in (("seconds", 1e3, "ms per token"), ("kept_bytes", 2**-20, "kept, MiB")):
-            lines: dict[str, list[tuple[float, float]]] = {}
-            for x in records:
-                if x["size"] == size and x[key]:
-                    lines.setdefault(f"{x['mixer']}, {x['mode']}", []).append((x["position"], x[key] * factor))
-            panels.append(Panel(f"{size}, the next token", "tokens so far", label, lines))
-        rows.append(panels)
-    draw_lines(rows, path)
+    """Latency and kept memory against the position, a row of panels for every size."""
+
+    def panel(size: str, key: str, factor: float, label: str) -> Panel:
+        some = [x for x in records if x["size"] == size]
+        y = lambda x: x[key] * factor if x[key] else None  # noqa: E731
+        lines = lines_of(some, lambda x: f"{x['variant']}, {x['mode']}", "position", y)
+        return Panel(f"{size}, the next token", "tokens so far", label, lines)
+
+    axes = (("seconds", 1e3, "ms per token"), ("kept_bytes", 2**-20, "kept, MiB"))
+    draw_lines([[panel(size, *axis) for axis in axes] for size in dict.fromkeys(x["size"] for x in records)], path)

@@ -1,4 +1,4 @@
-"""`lion bench kernel`: how the compiled kernels scale with threads, length and kind of decay, and what a call costs."""
+"""`lion bench kernel`: the compiled kernels by threads, length and kind of decay, and the cost of a call."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,31 +6,29 @@ from pathlib import Path
 import torch
 
 import lion
-from lion.bench.op import DECAYS, Inputs, Shape, training
-from lion.bench.saving import save
-from lion.bench.timing import interleaved
+from lion.bench.op import DECAYS, Inputs, Shape
+from lion.bench.results import save
+from lion.bench.timing import Work, interleaved, training
 from lion.ops.cpu import library
 from lion.ops.kernels import KERNELS
 from lion.progress import progress
-from lion.text import milliseconds, table
+from lion.terminal import milliseconds, table
 
 THREADED = ("1,1,65536,64", "1,2,8192,64", "1,8,4096,64")
 LENGTHS = ("1,1,4096,64", "1,1,65536,64", "1,1,1048576,64")
 DECAYED = ("1,8,1024,64", "1,8,4096,64")
 SMALL = "1,1,16,64"
+CALLS = 100  # of a small one, in a run
 
-Works = dict[str, Callable[[], object]]
 
-
-def work(shape: str, decay: str = "per-token", *, threads: int = 0, backward: bool = False) -> Callable[[], object]:
+def work(shape: str, decay: str = "per-token", *, threads: int = 0, backward: bool = False) -> Work:
     inputs = Inputs.random(Shape.parse(shape), torch.float32, decay, torch.device("cpu"))
 
     def forward():
         return lion.attention(*inputs, form="scan", backend="cpu")
 
     if backward:
-        inputs = inputs.trainable()
-        return training(forward, inputs)
+        return training(forward, inputs.trainable())
 
     def run() -> None:
         if threads:
@@ -43,10 +41,10 @@ def work(shape: str, decay: str = "per-token", *, threads: int = 0, backward: bo
 
 def run(rounds: int = 7, json_path: Path | None = None) -> dict[str, dict[str, float]]:
     """Measure, print, write the JSON. All times are seconds."""
-    library.loaded()  # or say why not
+    library.loaded()  # raises with the reason, if there is none
     threads = torch.get_num_threads()
     decays = [x for x, kind in DECAYS.items() if ("cpu", "scan", kind) in KERNELS]
-    plans: dict[str, Callable[[], Works]] = {
+    plans: dict[str, Callable[[], dict[str, Work]]] = {
         "threads": lambda: {f"{x} {n}": work(x, threads=n) for x in THREADED for n in (1, threads)},
         "length": lambda: {x: work(x) for x in LENGTHS},
         "forward": lambda: {f"{x} {d}": work(x, d) for x in DECAYED for d in decays},
@@ -65,10 +63,7 @@ def run(rounds: int = 7, json_path: Path | None = None) -> dict[str, dict[str, f
     return found
 
 
-CALLS = 100
-
-
-def repeated(once: Callable[[], object]) -> Callable[[], None]:
+def repeated(once: Work) -> Work:
     def run() -> None:
         for _ in range(CALLS):
             once()
@@ -76,8 +71,8 @@ def repeated(once: Callable[[], object]) -> Callable[[], None]:
     return run
 
 
-def alone(shape: str) -> Callable[[], object]:
-    """The compiled code by itself, on arguments that are packed and memory that is there already."""
+def alone(shape: str) -> Work:
+    """The compiled code by itself, with packed arguments and allocated memory."""
     from lion.ops.cpu import scan
 
     q, k, v, log_decay = Inputs.random(Shape.parse(shape), torch.float32, "per-token", torch.device("cpu"))

@@ -1,39 +1,31 @@
 """`lion bench layer`: whole attention layers, projections included, beside the same layer with softmax."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 import lion
-from lion.bench.saving import save
-from lion.bench.timing import interleaved
+from lion.bench.results import save
+from lion.bench.timing import Work, interleaved, training
 from lion.progress import progress
-from lion.text import milliseconds, ratio, table
+from lion.terminal import milliseconds, ratio, table
 
 SNAKES = ("snake", "transposed_snake")
-# The five of the paper's Table 2: a variant, and the orders it walks.
-PAPERS = {
+Layers = dict[str, tuple[str, Sequence[str] | None]]  # the variant and the orders of each layer
+PAPERS: Layers = {  # the five of the paper's Table 2
     "lion_lit": ("lion_lit", None),
     "lion_d": ("lion_d", None),
     "lion_d, 2 orders": ("lion_d", SNAKES),
     "lion_s": ("lion_s", None),
     "lion_s, 2 orders": ("lion_s", SNAKES),
 }
-Works = dict[str, Callable[[], object]]
 
 
-def works(names: dict[str, tuple[str, Sequence[str] | None]], batch: int, tokens: int, dim: int, heads: int) -> Works:
-    """Forward and backward of a layer of each."""
-    x = torch.randn(batch, tokens, dim, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    along = torch.ones_like(x)
-
-    def work(layer: lion.LionAttention) -> Callable[[], object]:
-        leaves = [x, *layer.parameters()]
-        return lambda: torch.autograd.grad(layer(x), leaves, along)
-
-    layers = {name: lion.LionAttention(dim, heads, variant, orders=orders) for name, (variant, orders) in names.items()}
-    return {name: work(layer) for name, layer in layers.items()}
+def work(variant: str, orders: Sequence[str] | None, x: torch.Tensor, heads: int) -> Work:
+    """The forward and backward pass of a layer."""
+    layer = lion.LionAttention(x.shape[-1], heads, variant, orders=orders)
+    return training(lambda: layer(x), [x, *layer.parameters()])
 
 
 def run(
@@ -42,20 +34,20 @@ def run(
     tokens: int = 197,
     dim: int = 384,
     heads: int = 6,
-    every: bool = False,
+    all: bool = False,
     rounds: int = 30,
     json_path: Path | None = None,
 ) -> dict[str, float]:
-    """Seconds of each, forward and backward."""
-    names: dict[str, tuple[str, Sequence[str] | None]] = {"softmax": ("softmax", None), **PAPERS}
-    if every:
-        names |= {name: (name, None) for name in lion.VARIANTS}
-    with progress(total=len(names) * (rounds + 1), unit="run") as bar:
-        seconds, tries = interleaved(works(names, batch, tokens, dim, heads), rounds=rounds, tick=bar.advance)
-    rows = [
-        (name, milliseconds(s), f"{s / seconds['softmax']:.2f}", ratio(seconds["softmax"] / s))
-        for name, s in seconds.items()
-    ]
+    """Seconds of each layer, forward and backward. `all`: of every variant."""
+    layers: Layers = {"softmax": ("softmax", None), **PAPERS}
+    if all:
+        layers |= {name: (name, None) for name in lion.VARIANTS}
+    x = torch.randn(batch, tokens, dim, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    works = {name: work(*layer, x, heads) for name, layer in layers.items()}
+    with progress(total=len(works) * (rounds + 1), unit="run") as bar:
+        seconds, tries = interleaved(works, rounds=rounds, tick=bar.advance)
+    softmax = seconds["softmax"]
+    rows = [(name, milliseconds(s), f"{s / softmax:.2f}", ratio(softmax / s)) for name, s in seconds.items()]
     print(
         f"float32, B={batch}, T={tokens}, dim={dim}, {heads} heads, {torch.get_num_threads()} threads, "
         f"best of {tries}\n"

@@ -1,6 +1,5 @@
-"""`lion bench lengths`: a masked language model on texts of many times the length that it was trained with."""
+"""`lion bench lengths`: masked language models on texts of many times their training length."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,28 +10,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lion.bench.by_length import current_setting
-from lion.bench.pictures import Panel, draw_lines, picture_beside
-from lion.bench.saving import save
+from lion.bench import results
+from lion.bench.plots import Panel, draw_lines, lines_of
+from lion.bench.results import save_with_plot, setting
 from lion.progress import progress
-from lion.text import table
-from lion.train.task import means, summed
-from lion.train.text import MlmTask
-from lion.train.using import load_run
+from lion.tasks.mlm import MlmTask
+from lion.train.evaluate import means, summed
+from lion.train.folder import load_run
 
 TIMES = (1, 2, 4, 8, 16, 32)
-TOKENS = 65_536  # of held-out text, at every length
+TOKENS = 65_536  # of the evaluation set, at every length
 BATCH_TOKENS = 8192
-AT_ONCE = 1 << 22  # tokens that are counted
+AT_ONCE = 1 << 22  # tokens counted at a time
 
 
 class Part(NamedTuple):
-    """Of a run, what is measured at one length."""
+    """The measurement of a run at one length."""
 
     times: int
     length: int
     texts: int
-    left_out: str  # why it is not
+    left_out: str  # the reason, if it is left out
 
     @property
     def batch(self) -> int:
@@ -40,9 +38,9 @@ class Part(NamedTuple):
 
 
 def plan(task: MlmTask, times: Sequence[int], tokens: int | None = None) -> list[Part]:
-    """The same text at every length, or nearly so: from the beginning of the held-out split, cut into blocks."""
+    """The same text at every length, or nearly so: the beginning of the evaluation set, cut into blocks."""
     packed = task.packed("validation")
-    starts = len(packed.start)  # tokens of a block that are not of the text
+    starts = len(packed.start)  # tokens of a block that are not from the text
     strides = {n: n * task.length - starts for n in sorted(set(times))}
     longest = max(strides.values()) + starts
     if tokens is not None and tokens < longest:
@@ -66,7 +64,7 @@ def plan(task: MlmTask, times: Sequence[int], tokens: int | None = None) -> list
 def measure(
     model: nn.Module, task: MlmTask, part: Part, usual: int, advance: Callable[[int], object] = lambda texts: None
 ) -> dict[str, float]:
-    """Loss and accuracy of the hidden tokens, how many there are, and how many are the usual token."""
+    """Loss and accuracy on the masked tokens, their number, and the share of them that are the usual token."""
     task = replace(task, length=part.length)
     examples = task.eval_set()
     sums: dict[str, Tensor] = {}
@@ -80,7 +78,7 @@ def measure(
 
 
 def commonest(task: MlmTask) -> int:
-    """The token that is most often in the training text, special ones aside."""
+    """The most frequent token of the training text, without special ones."""
     packed = task.packed("train")
     pieces = (packed.tokens[i : i + AT_ONCE] for i in range(0, packed.token_count, AT_ONCE))
     counts = sum(np.bincount(piece, minlength=packed.tokenizer.vocab_size) for piece in pieces)
@@ -90,11 +88,7 @@ def commonest(task: MlmTask) -> int:
 
 
 def run(
-    folders: Sequence[Path],
-    *,
-    times: Sequence[int] = TIMES,
-    tokens: int | None = None,
-    json_path: Path | None = None,
+    folders: Sequence[Path], *, times: Sequence[int] = TIMES, tokens: int | None = None, json_path: Path | None = None
 ) -> list[dict]:
     """Measure, print a table, write the JSON and draw a picture beside it. None: 65,536 tokens, or one text."""
     if not folders:
@@ -112,24 +106,23 @@ def run(
                 bar.describe(f"{folder}, {part.length:,} tokens")
                 found = {} if part.left_out else measure(model, task, part, usual, bar.advance)
                 records.append(_record(folder, task, part, found))
-    setting = current_setting()
-    print(report(records, setting))
-    save(json_path, {"setting": setting, "results": records})
-    picture_beside(json_path, functools.partial(draw, records))
+    about = setting()
+    print(report(records, about))
+    save_with_plot(json_path, {"setting": about, "results": records}, draw)
     return records
 
 
 def _task(folder: Path) -> MlmTask:
-    task = load_run(folder).run.task
+    task = load_run(folder).task
     if not isinstance(task, MlmTask):
-        raise ValueError(f"the run in {folder} has no hidden tokens to find; expected one of `lion train mlm`.")
+        raise ValueError(f"the run in {folder} is no masked language model; expected one of `lion train mlm`.")
     return task.using(folder / "model")
 
 
 def _record(folder: Path, task: MlmTask, part: Part, found: dict[str, float]) -> dict:
     return {
         "run": str(folder),
-        "mixer": task.model.mixer,
+        "variant": task.model.variant,
         "data": task.data,
         "mask": task.eval_mask,
         "trained_length": task.length,
@@ -145,47 +138,38 @@ def _record(folder: Path, task: MlmTask, part: Part, found: dict[str, float]) ->
     }
 
 
-def report(records: Sequence[dict], setting: dict) -> str:
-    rows, last = [], None
+def report(records: Sequence[dict], about: dict) -> str:
+    rows = []
     for x in records:
-        place = (x["run"], x["mixer"])
-        cells = ("-", "-", "-", "-", "-")
+        cells: tuple[str, ...] = ("-",) * 5
         if x["accuracy"] is not None:
             spread = math.sqrt(x["accuracy"] * (1 - x["accuracy"]) / x["targets"])
-            cells = (
-                f"{x['targets']:,}",
-                f"{x['accuracy']:.2%}",
-                f"{spread:.2%}",
-                f"{x['commonest']:.2%}",
-                f"{x['loss']:.4f}",
-            )
+            shares = (f"{share:.2%}" for share in (x["accuracy"], spread, x["commonest"]))
+            cells = (f"{x['targets']:,}", *shares, f"{x['loss']:.4f}")
         sizes = (f"{x['times']}x", f"{x['length']:,}", x["texts"] or "-")
-        rows.append([*(place if place != last else ("", "")), *sizes, *cells])
-        last = place
-    header = ("run", "model", "of training", "tokens", "texts", "hidden", "accuracy", "+-", "commonest", "loss")
+        rows.append(((x["run"], x["variant"]), (*sizes, *cells)))
+    header = ("run", "model", "of training", "tokens", "texts", "masked", "accuracy", "+-", "commonest", "loss")
     rates = sorted({f"{x['mask']:.0%}" for x in records})
     notes = [
-        f"accuracy: of hidden tokens ({' or '.join(rates)}) of held-out text, the same text at every length; "
+        f"accuracy: on masked tokens ({' or '.join(rates)}) of the evaluation set, the same text at every length; "
         "+-: its standard error",
-        "commonest: the accuracy of always saying the token that is most often in the training text",
-        "at 1x: also what becomes of longer texts that are cut into pieces of the training length",
+        "commonest: the accuracy of always predicting the most frequent token of the training text",
+        "at 1x: also the result for longer texts that are cut into pieces of the training length",
     ]
     untrained = {x["run"]: x["trained_length"] for x in records if x["untrained_positions"]}
     notes += [f"{name}: positions beyond {length:,} were never trained" for name, length in untrained.items()]
     reasons = dict.fromkeys((x["run"], x["left_out"]) for x in records if x["left_out"])
     notes += [f"-: {name}: {reason}" for name, reason in reasons]
-    return "\n".join([f"{setting['dtype']}, {setting['threads']} threads", "", table(header, rows), "", *notes])
+    return results.report(f"{about['dtype']}, {about['threads']} threads", header, rows, notes)
 
 
 def draw(records: Sequence[dict], path: Path) -> None:
     """Accuracy against length."""
-    runs = {x["run"]: x["mixer"] for x in records}
+    runs = {x["run"]: x["variant"] for x in records}
     unique = len({Path(name).name for name in runs}) == len(runs)
-    labels = {name: f"{mixer}, {Path(name).name if unique else name}" for name, mixer in runs.items()}
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for x in records:
-        if x["accuracy"] is not None:
-            lines.setdefault(labels[x["run"]], []).append((x["length"], 100 * x["accuracy"]))
+    labels = {name: f"{variant}, {Path(name).name if unique else name}" for name, variant in runs.items()}
+    y = lambda x: None if x["accuracy"] is None else 100 * x["accuracy"]  # noqa: E731
+    lines = lines_of(records, lambda x: labels[x["run"]], "length", y)
     marks = sorted({x["trained_length"] for x in records})
-    panel = Panel("hidden tokens (dotted: as trained)", "tokens of a text", "accuracy, %", lines, False, marks)
+    panel = Panel("masked tokens (dotted: training length)", "tokens of a text", "accuracy, %", lines, False, marks)
     draw_lines([[panel]], path)

@@ -1,5 +1,5 @@
-"""`lion bench long`: a classifier of the Long Range Arena's size, up to a million tokens, beside the same one with
-softmax attention, and beside transformers' own Mamba-2."""
+"""`lion bench long`: classifiers of the Long Range Arena's size, up to a million tokens, beside the same model with
+softmax attention, and beside transformers' Mamba-2."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from lion.bench import by_length
-from lion.bench.by_length import Case, Contest
+from lion.bench.by_length import Case, Contest, cases_of
 from lion.models.long_range import LONG_MODELS, LongModel
 from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
@@ -18,8 +18,8 @@ from lion.optional import need_transformers
 SOFTMAX, MAMBA2 = "softmax", "Mamba-2"
 USUAL = ("lion_lit", "lion_d", "lion_s", "lion_d_diag", "lion_s_diag")
 LENGTHS = (1024, 4096, 16384, 65536, 262144, 1048576)
-TRAINED_TO = 262144  # tokens of a sequence, in training
-CHECKPOINTED = 16384  # longer ones are trained with gradient checkpointing
+TRAINED_TO = 262144  # longest sequence in training
+CHECKPOINTED = 16384  # longer sequences are trained with gradient checkpointing
 PATIENCE = 150.0  # seconds that a run may be expected to take
 SIZE, VOCABULARY = "pathx", 256
 
@@ -27,13 +27,13 @@ SIZE, VOCABULARY = "pathx", 256
 def make_model(name: str, case: Case) -> nn.Module:
     if name == MAMBA2:
         return mamba2(checkpointed=case.recomputed)
-    model = LongModel(placed(replace(LONG_MODELS[SIZE], mixer=name, vocab_size=VOCABULARY), case.length))
+    model = LongModel(placed(replace(LONG_MODELS[SIZE], variant=name, vocab_size=VOCABULARY), case.length))
     model.set_grad_checkpointing(case.recomputed)
     return model
 
 
 def mamba2(*, checkpointed: bool = False) -> nn.Module:
-    """transformers' own, as wide and as deep. It reads in one direction."""
+    """transformers' Mamba-2 of the same width and depth. It reads in one direction."""
     need_transformers()
     from transformers import Mamba2Config, Mamba2Model
 
@@ -49,7 +49,7 @@ def mamba2(*, checkpointed: bool = False) -> nn.Module:
     )
     model = Mamba2Model(config)
     if checkpointed:
-        # By another name before transformers 5.23.
+        # The older name is from before transformers 5.23.
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable()
     return model
@@ -73,17 +73,20 @@ def run(
         lambda _: VOCABULARY,
         quadratic=(SOFTMAX,),
         patience=PATIENCE,
-        least=1,  # minutes long, and many times apart
+        least=1,  # runs of minutes, with large differences
         notes=[
             f"{LONG_MODELS[SIZE].depth} layers of {LONG_MODELS[SIZE].dim} channels; {SOFTMAX}: torch's fused attention",
             f"{MAMBA2}: transformers' Mamba2Model, as wide and as deep, in one direction only and without MLPs",
             f"training with more than {CHECKPOINTED:,} tokens: with gradient checkpointing",
         ],
     )
-    cases = [
-        Case(SIZE, length, 1, way, recomputed=way and length > CHECKPOINTED)
-        for way in (True, False)
-        for length in sorted(set(lengths))
-        if (training if way else inference) and not (way and length > TRAINED_TO)
-    ]
+    cases = cases_of(
+        (SIZE,),
+        lengths,
+        training=training,
+        inference=inference,
+        trained_to=TRAINED_TO,
+        batch=lambda length: 1,
+        checkpointed=CHECKPOINTED,
+    )
     return by_length.run(contest, cases, rounds, json_path)

@@ -1,4 +1,4 @@
-"""`lion bench text`: encoders of text beside transformers' own BERT with softmax attention, training and inference."""
+"""`lion bench text`: text encoders beside transformers' BERT with softmax attention, training and inference."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,8 @@ from pathlib import Path
 from torch import nn
 
 from lion.bench import by_length
-from lion.bench.by_length import Case, Contest
+from lion.bench.by_length import Contest, cases_of
+from lion.bench.results import check_choices
 from lion.models.encoder import ENCODERS, Encoder, EncoderConfig
 from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
@@ -16,24 +17,24 @@ from lion.optional import need_transformers
 
 BERT = "BERT"
 MATERIALISED = "BERT, materialised"
-BERTS = {BERT: "sdpa", MATERIALISED: "eager"}  # by transformers' names of attention
+BERTS = {BERT: "sdpa", MATERIALISED: "eager"}  # transformers' names of their attention
 USUAL = ("lion_lit", "lion_d", "lion_s")
 LENGTHS = (128, 512, 2048, 8192, 16384)
-TRAINED_TO = 8192  # tokens of a sequence, in training
-TOKENS = 1024  # of a batch, at least
+TRAINED_TO = 8192  # longest sequence in training
+TOKENS = 1024  # smallest number in a batch
 PATIENCE = 240.0  # seconds that a run may be expected to take
 
 
 def make_model(name: str, size: str, length: int) -> nn.Module:
-    """Without dropout, which torch's softmax attention on CPUs has no fast kernel for."""
+    """A model without dropout, for which torch's softmax attention has no fast CPU kernel."""
     config = replace(ENCODERS[size], dropout=0.0, max_tokens=max(512, length))
     if name in BERTS:
         return bert(config, BERTS[name])
-    return Encoder(placed(replace(config, mixer=name)))
+    return Encoder(placed(replace(config, variant=name)))
 
 
 def bert(config: EncoderConfig, attention: str) -> nn.Module:
-    """transformers' own, of the same size."""
+    """transformers' BERT of the same size."""
     need_transformers()
     from transformers import BertConfig, BertModel
 
@@ -66,8 +67,7 @@ def run(
     memory_only: bool = False,
     json_path: Path | None = None,
 ) -> list[dict]:
-    for size in sizes:
-        one_of("sizes", size, ENCODERS)
+    check_choices(sizes=(sizes, ENCODERS))
     for name in models:
         one_of("models", name, VARIANTS)
     contest = Contest(
@@ -82,11 +82,12 @@ def run(
         ],
         materialised=(MATERIALISED,),
     )
-    cases = [
-        Case(size, length, max(1, TOKENS // max(length, 1)), way)
-        for size in sizes
-        for way in (True, False)
-        for length in sorted(set(lengths))
-        if (training if way else inference) and not (way and length > TRAINED_TO)
-    ]
+    cases = cases_of(
+        sizes,
+        lengths,
+        training=training,
+        inference=inference,
+        trained_to=TRAINED_TO,
+        batch=lambda length: max(1, TOKENS // max(length, 1)),
+    )
     return by_length.run(contest, cases, rounds, json_path, memory_only=memory_only)

@@ -1,43 +1,41 @@
-"""`lion bench vision`: whole image classifiers, training and inference, beside the same one with softmax."""
+"""`lion bench vision`: whole image classifiers, training and inference, beside the same model with softmax."""
 
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import lion
-from lion.bench.memory import peak_memory
-from lion.bench.op import machine
-from lion.bench.pictures import picture_beside
-from lion.bench.saving import save
-from lion.bench.timing import interleaved
-from lion.memory import available_memory
+from lion.bench import results
+from lion.bench.by_length import work
+from lion.bench.peak_memory import peak_memory
+from lion.bench.plots import Panel, draw_lines, lines_of
+from lion.bench.results import LARGE, MIB, SLOW, best_of, check_choices, save_with_plot, setting
+from lion.bench.timing import Work, interleaved
+from lion.machine import available_memory
 from lion.models import registry
 from lion.models.flops import model_flops, tokens_of
 from lion.models.registry import model_config, names_without_size
 from lion.models.vision import VisionConfig, VisionModel
 from lion.nn.layers import set_form
 from lion.nn.variants import VARIANTS
-from lion.ops.checks import Form, one_of
+from lion.ops.checks import Form
 from lion.ops.kernels import FORMS, KERNELS
 from lion.progress import progress
-from lion.text import mebibytes, ratio, table
+from lion.terminal import mebibytes, per_second, ratio
 
 SIZES = ("tiny", "small")
 PIXELS = (224, 512, 1024)
 SOFTMAX = "softmax"
 USUAL = (SOFTMAX, "lion_lit", "lion_d", "lion_s", "lion_d_2scan", "lion_s_2scan")
-MATERIALISED = "softmax, materialised"  # its T x T matrices in memory
+MATERIALISED = "softmax, materialised"  # with T x T matrices in memory
 PASSES = {"training": True, "inference": False}
 
-PATIENCE = 30.0  # seconds: what one run may be expected to take
-ROUNDS_PATIENCE = 90.0  # and all rounds of one case, if there are more than 2
-SHARE = 0.5  # of the memory there is, what a run may be expected to take
-SLOW, LARGE = "expected to take too long", "would not fit into memory"
+PATIENCE = 30.0  # seconds that a run may be expected to take
+ROUNDS_PATIENCE = 90.0  # the same for all rounds of a case, if there are more than 2
+SHARE = 0.5  # of the available memory, which a run may be expected to take
 
 
 class Contender(NamedTuple):
@@ -53,12 +51,12 @@ class Contender(NamedTuple):
 
     @property
     def quadratic(self) -> bool:
-        """Whether it holds T x T numbers."""
+        """Whether it has T x T numbers in memory."""
         return self.materialised or self.form == "full"
 
     @property
     def counted_as(self) -> str:
-        """The form whose FLOPs are its own."""
+        """The form whose number of FLOPs is the same."""
         counted: dict[str, str] = {"auto": "scan", "chunk": "full"}
         return counted.get(self.form, self.form)
 
@@ -75,12 +73,12 @@ def config_for(model: str, size: str, pixels: int) -> VisionConfig:
 
 
 def usual_batch(pixels: int) -> int:
-    """Of 224 pixels 8 images, of 512 2, of 1024 1."""
+    """8 images of 224 pixels, 2 of 512, 1 of 1024."""
     return min(8, max(1, round(8 * (224 / pixels) ** 2)))
 
 
 def contenders(models: Sequence[str], forms: Sequence[str], training: bool) -> list[Contender]:
-    """Of a pass. Models are trained in the form "auto"; the others are for inference."""
+    """The contenders of a pass. Models are trained in the form "auto"; other forms are for inference."""
     found = []
     for model in dict.fromkeys(models):
         has = [form for form in dict.fromkeys(forms) if has_form(model, form)]
@@ -91,28 +89,14 @@ def contenders(models: Sequence[str], forms: Sequence[str], training: bool) -> l
 
 
 def has_form(model: str, form: str) -> bool:
-    mixer = config_for(model, next(iter(registry.SIZES)), 224).mixer
-    if form == "auto" or mixer not in VARIANTS:
+    name = config_for(model, next(iter(registry.SIZES)), 224).variant
+    if form == "auto" or name not in VARIANTS:
         return True
-    variant = VARIANTS[mixer]
+    variant = VARIANTS[name]
     return not variant.softmax and (not variant.delta or ("torch", form, "delta") in KERNELS)
 
 
-def work(model: nn.Module, images: Tensor, training: bool) -> Callable[[], object]:
-    """Forward and backward without an optimizer, or forward."""
-    parameters = list(model.train(training).parameters())
-
-    def train() -> object:
-        return torch.autograd.grad(model(images).sum(), parameters)
-
-    def infer() -> object:
-        with torch.no_grad():
-            return model(images)
-
-    return train if training else infer
-
-
-def materialised(run: Callable[[], object]) -> Callable[[], object]:
+def materialised(run: Work) -> Work:
     def with_matrices() -> object:
         with sdpa_kernel(SDPBackend.MATH):
             return run()
@@ -120,11 +104,11 @@ def materialised(run: Callable[[], object]) -> Callable[[], object]:
     return with_matrices
 
 
-# What something may take is told from what it took before, at another size.
+# Time and memory are expected from those at another size.
 
 
 def expected_seconds(x: Contender, case: Case, known: Sequence[dict]) -> float:
-    # With its matrices in memory softmax is not timed; it takes at least as long as without.
+    # Softmax with its matrices in memory is not timed; it takes at least as long as without.
     before = _last(x._replace(materialised=False), case, known, "seconds")
     if before is None:
         return 0.0
@@ -153,7 +137,7 @@ def _flops(x: Contender, case: Case) -> int:
 
 
 def _volume(x: Contender, case: Case) -> int:
-    """Numbers of the kind that there are most of."""
+    """The size of the largest kind of tensors, in numbers."""
     config = config_for(x.model, case.size, case.pixels)
     tokens = tokens_of(config)
     layer = config.heads * tokens**2 if x.quadratic else tokens * config.dim
@@ -172,7 +156,7 @@ def measure(
     generator = torch.Generator().manual_seed(0)
     config = config_for(what[0].model, case.size, case.pixels)
     images = torch.randn(case.batch, config.in_channels, case.pixels, case.pixels, generator=generator)
-    works: dict[str, Callable[[], object]] = {}
+    works: dict[str, Work] = {}
     left_out: dict[str, str] = {}
     for x in what:
         if expected_seconds(x, case, known) > PATIENCE:
@@ -225,7 +209,10 @@ def run(
     json_path: Path | None = None,
 ) -> list[dict]:
     """Measure, print a table, write the JSON and draw a picture beside it."""
-    _check(sizes, pixels, models, forms, batch, rounds, training or inference)
+    check_choices(
+        sizes=(sizes, tuple(registry.SIZES)), models=(models, names_without_size()), forms=(forms, ("auto", *FORMS))
+    )
+    _check(pixels, batch, rounds, training or inference)
     passes = [which for which, wanted in (("training", training), ("inference", inference)) if wanted]
     what = {which: contenders(models, forms, PASSES[which]) for which in passes}
     plan = [(size, n, which) for size in dict.fromkeys(sizes) for n in sorted(set(pixels)) for which in passes]
@@ -235,32 +222,13 @@ def run(
             bar.describe(f"{size}, {n} px, {which}")
             case = Case(size, n, batch or usual_batch(n), PASSES[which])
             records += measure(case, what[which], records, rounds=rounds, tick=bar.advance)
-    setting = {
-        "dtype": "float32",
-        "threads": torch.get_num_threads(),
-        "rounds": rounds,
-        "patience": PATIENCE,
-        "torch": torch.__version__,
-        "lion": lion.__version__,
-        "machine": machine(),
-    }
-    print(report(records, setting))
-    save(json_path, {"setting": setting, "results": records})
-    picture_beside(json_path, functools.partial(draw, records))
+    about = setting(rounds=rounds, patience=PATIENCE)
+    print(report(records, about))
+    save_with_plot(json_path, {"setting": about, "results": records}, draw)
     return records
 
 
-def _check(sizes, pixels, models, forms, batch, rounds, any_pass: bool) -> None:
-    choices: dict[str, tuple[Sequence[Any], Sequence[str]]] = {
-        "sizes": (sizes, tuple(registry.SIZES)),
-        "models": (models, names_without_size()),
-        "forms": (forms, ("auto", *FORMS)),
-    }
-    for what, (given, known) in choices.items():
-        if isinstance(given, str) or not given:
-            raise ValueError(f"{what} is {given!r}; expected a list of some of {', '.join(map(repr, known))}.")
-        for x in given:
-            one_of(what, x, known)
+def _check(pixels: Sequence[int], batch: int | None, rounds: int, any_pass: bool) -> None:
     if not pixels or min(pixels) < 1:
         raise ValueError(f"pixels is {list(pixels)}; expected the sides of images, as in 224 512.")
     if rounds < 1:
@@ -271,12 +239,6 @@ def _check(sizes, pixels, models, forms, batch, rounds, any_pass: bool) -> None:
         raise ValueError("neither training nor inference is to be measured; expected one of them at least.")
 
 
-def per_second(x: float | None) -> str:
-    if x is None:
-        return "-"
-    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
-
-
 COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
     ("images/s", "images_per_second", per_second),
     ("vs softmax", "times_faster_than_softmax", ratio),
@@ -284,75 +246,49 @@ COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
 ]
 
 
-def report(records: Sequence[dict], setting: dict) -> str:
-    passes = [which for which, training in PASSES.items() if any(x["training"] == training for x in records)]
+def _passes(records: Sequence[dict]) -> list[str]:
+    return [which for which, training in PASSES.items() if any(x["training"] == training for x in records)]
+
+
+def report(records: Sequence[dict], about: dict) -> str:
+    passes = _passes(records)
     peers = any(x["times_faster_than_softmax"] is not None for x in records)
     columns = [column for column in COLUMNS if peers or column[0] != "vs softmax"]
     both: dict[tuple, dict[bool, dict]] = {}
     order = list(dict.fromkeys((x["size"], x["pixels"], x["model"]) for x in records))  # the forms of a model together
     for x in sorted(records, key=lambda x: order.index((x["size"], x["pixels"], x["model"]))):
         both.setdefault((x["size"], x["pixels"], x["batch"], x["name"]), {})[x["training"]] = x
-    rows, last = [], None
+    rows = []
     for (*place, name), found in both.items():
         cells = [show(found.get(PASSES[which], {}).get(key)) for which in passes for _, key, show in columns]
-        rows.append([*(place if place != last else ("", "", "")), name, *cells])
-        last = place
+        rows.append((place, [name, *cells]))
     header = ("size", "pixels", "batch", "model", *(f"{which} {title}" for which in passes for title, *_ in columns))
-    tries = sorted({x["best_of"] for x in records})
-    words = f"{setting['dtype']}, {setting['threads']} threads, best of {' to '.join(map(str, tries))}"
-    notes = ["MiB: peak memory of a batch, beside that of the weights; in training with the gradients"]
-    if peers:
-        notes.insert(0, "vs softmax: how many times as many images per second as the model with softmax attention")
+    notes = ["vs softmax: how many times as many images per second as the model with softmax attention"] * peers
+    notes.append(MIB)
     if any(x["name"] == MATERIALISED for x in records):
         notes.append(f"{MATERIALISED}: with T x T matrices in memory, as attention is written down; not timed")
     reasons = [reason for reason in (SLOW, LARGE) if any(x["left_out"] == reason for x in records)]
     if reasons:
         notes.append(f"-: left out, {' or '.join(reasons)}")
-    return "\n".join([words, "", table(header, rows), "", *notes])
+    return results.report(f"{about['dtype']}, {about['threads']} threads{best_of(records)}", header, rows, notes)
 
 
 def draw(records: Sequence[dict], path: Path) -> None:
     """Images per second and peak memory against pixels: a row of panels for every size."""
-    import matplotlib
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    def speed(x: dict) -> float | None:
+        return x["images_per_second"]
 
-    sizes = list(dict.fromkeys(x["size"] for x in records))
-    passes = [which for which, training in PASSES.items() if any(x["training"] == training for x in records)]
-    shown = [
-        (which, key, factor, label)
-        for which in passes
-        for key, factor, label in (
-            ("images_per_second", 1, "images per second"),
-            ("peak_bytes", 2**-20, "peak memory, MiB per image"),
-        )
-    ]
-    room = (4.4 * len(shown), 3.8 * len(sizes))
-    figure, axes = plt.subplots(len(sizes), len(shown), figsize=room, layout="constrained", squeeze=False)
-    everyone = list(dict.fromkeys(x["name"] for x in records))
-    for row, size in zip(axes, sizes, strict=True):
-        for axis, (which, key, factor, label) in zip(row, shown, strict=True):
-            for n, name in enumerate(everyone):
-                line = [
-                    (x["pixels"], max(x[key] * factor / (x["batch"] if key == "peak_bytes" else 1), 1e-2))
-                    for x in records
-                    if (x["size"], x["training"], x["name"]) == (size, PASSES[which], name) and x[key] is not None
-                ]
-                if line:
-                    grey = name in (SOFTMAX, MATERIALISED)
-                    style = {"color": "0.4", "linestyle": "--" if name == SOFTMAX else ":"} if grey else {}
-                    style = style or {"color": f"C{n % 10}"}
-                    axis.plot(*zip(*line, strict=True), marker="o", markersize=4, label=name, **style)
-            axis.set_title(f"{size}, {which}", fontsize=10)
-            axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
-            axis.set_xticks(sorted({x["pixels"] for x in records}))
-            axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
-            axis.set_xlabel("pixels each way")
-            axis.set_ylabel(label)
-            axis.grid(alpha=0.3)
-    handles = {label: h for axis in axes.flat for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    def memory(x: dict) -> float | None:
+        return None if x["peak_bytes"] is None else max(x["peak_bytes"] / x["batch"] / 2**20, 1e-2)
+
+    rows = []
+    for size in dict.fromkeys(x["size"] for x in records):
+        panels = []
+        for which in _passes(records):
+            some = [x for x in records if (x["size"], x["training"]) == (size, PASSES[which])]
+            for y, label in ((speed, "images per second"), (memory, "peak memory, MiB per image")):
+                lines = lines_of(some, lambda x: x["name"], "pixels", y)
+                panels.append(Panel(f"{size}, {which}", "pixels each way", label, lines))
+        rows.append(panels)
+    draw_lines(rows, path)

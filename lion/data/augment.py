@@ -1,43 +1,38 @@
-"""Random changes to training images, each a pure function of (seed, epoch, index), and mixtures of a batch's images."""
+"""Augmentation of training images, a pure function of (seed, epoch, index); mixup and cutmix of batches."""
 
 import contextlib
 import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops.checks import one_of
+from lion.configs import check
+from lion.limits import PixelsOrAll, Share, Weight
 from lion.optional import need_timm
 
-PADDINGS = ("zero", "reflect")
-AREA, ASPECT = (0.02, 1 / 3), (0.3, 1 / 0.3)  # of what is erased: share of the image, height / width
+AREA, ASPECT = (0.02, 1 / 3), (0.3, 1 / 0.3)  # of an erased rectangle: share of the image, height / width
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
 class Augment:
-    """What to change at random, in this order. For image folders, a policy of timm's may come in place of the moves."""
+    """Random changes, in this order. For image folders, a policy of timm may take the place of the moves."""
 
-    pad_crop: int = 0  # crop from the image padded by so many pixels on every side
-    padding: str = "zero"  # with black, or "reflect"
+    pad_crop: PixelsOrAll = 0  # pixels of padding on every side, before a crop of the image's size
+    padding: Literal["zero", "reflect"] = "zero"
     flip: bool = False  # left to right, half of the time
-    shift: int = 0  # by up to so many pixels each way, black moves in
-    erase: float = 0.0  # probability that a rectangle becomes the mean colour
+    shift: PixelsOrAll = 0  # largest shift in pixels, each way; black moves in
+    erase: Share = 0.0  # probability that a rectangle becomes the mean colour
     timm: str | None = None  # "rand-m9-mstd0.5-inc1" and erase=0.25 are DeiT's: with resized crops, flips and jitter
 
     def __post_init__(self) -> None:
-        one_of("padding", self.padding, PADDINGS)
-        for name in ("pad_crop", "shift"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
-                raise ValueError(f"{name} is {value!r}; expected a whole number of pixels, 0 for none.")
-        _check_share("erase", self.erase)
+        check(self)
         if self.timm is not None and (self.pad_crop or self.flip or self.shift):
             raise ValueError(
                 f"timm is {self.timm!r}, with pad_crop, flip or shift; expected none of them: timm crops and flips."
@@ -49,7 +44,7 @@ class Augment:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected less than the images, {height} x {width}.")
 
     def move(self, pixels: Tensor, numbers: np.ndarray) -> Tensor:
-        """Crop, flip and shift uint8 images [B, C, H, W], by the uniform numbers of each, `draws(...)` [B, 10]."""
+        """Crop, flip and shift uint8 images [B, C, H, W], by the uniform numbers `draws(...)` [B, 10]."""
         if not (self.pad_crop or self.flip or self.shift):
             return pixels
         B, C, H, W = pixels.shape
@@ -65,7 +60,7 @@ class Augment:
     def _sources(
         self, length: int, crop: np.ndarray, flip: np.ndarray, shift: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Where along one axis each pixel of the result comes from [B, length], and whether that is in the image."""
+        """The source of each pixel along one axis [B, length], and whether it is inside of the image."""
         last = length - 1
         place = np.arange(length) - _within(shift, self.shift)[:, None]
         inside = (place >= 0) & (place <= last)
@@ -99,8 +94,8 @@ def _within(uniform: np.ndarray, most: int) -> np.ndarray:
 
 def scatter(seed: int, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """64 random bits for every (epoch, index), [B]."""
-    # splitmix64's last step turns neighbouring counters into unrelated numbers. Hashing seed, epoch and index one into
-    # the other gives every image numbers of its own, for a whole batch at once, and no generator to keep in step.
+    # splitmix64's last step turns neighbouring counters into unrelated numbers. Hashing seed, epoch and index one after
+    # the other, gives every image its own numbers for a whole batch at once, without the state of a generator.
     state = _mix(np.array([seed % 2**64], np.uint64))
     for counter in (epochs, indices):
         state = _mix(state + counter.astype(np.uint64))
@@ -122,8 +117,8 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Within, the global generators of Python, numpy and torch (CPU) start from `seed`; after, they are as before."""
-    # numpy's old global generator is the one that timm draws from
+    """The global generators of Python, numpy and torch (CPU) start from `seed`, and are restored at the end."""
+    # timm draws from numpy's old global generator.
     before = random.getstate(), np.random.get_state(), torch.default_generator.get_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
@@ -139,7 +134,7 @@ def seeded(seed: int) -> Iterator[None]:
 def timm_transform(
     augment: Augment, size: int, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Callable[[Any], Tensor]:
-    """timm's augmentation of one pillow image, as DeiT uses it: to a normalised tensor [3, size, size]."""
+    """timm's augmentation as DeiT uses it: from a pillow image to a normalised tensor [3, size, size]."""
     create_transform = need_timm("timm.data").create_transform
     try:
         return create_transform(
@@ -162,25 +157,21 @@ def timm_transform(
 
 @dataclass(frozen=True)
 class Mixup:
-    """Mix every image of a batch with its mirror in the batch (the last with the first), and their labels alike.
+    """Mix the images of a batch in pairs (the first with the last, and so on), and their labels alike.
 
     One weight per batch: mixup adds the two images, cutmix puts a rectangle of one into the other. DeiT has 0.8 and 1.
     """
 
-    mixup: float = 0.0  # alpha of the weight's beta distribution; 0 for none
-    cutmix: float = 0.0
-    probability: float = 1.0  # of mixing at all
-    switch_probability: float = 0.5  # of cutmix, where both are on
+    mixup: Weight = 0.0  # alpha of the weight's beta distribution; 0 for none
+    cutmix: Weight = 0.0
+    probability: Share = 1.0  # of mixing at all
+    switch_probability: Share = 0.5  # of cutmix, where both are on
 
     def __post_init__(self) -> None:
-        for name in ("mixup", "cutmix"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected an alpha above 0, or 0 for none.")
-        for name in ("probability", "switch_probability"):
-            _check_share(name, getattr(self, name))
+        check(self)
 
     def __call__(self, batch: dict[str, Tensor], seed: int, step: int, num_classes: int) -> dict[str, Tensor]:
-        """The batch with mixed images and "target" [B, num_classes], what to predict; as it is if nothing is on."""
+        """The batch with mixed images and their "target" probabilities [B, num_classes]; unchanged if both are 0."""
         if not (self.mixup or self.cutmix):
             return batch
         generator = np.random.default_rng((seed % 2**64, step))
@@ -199,7 +190,7 @@ class Mixup:
 
 
 def _cut(images: Tensor, weight: float, y: float, x: float) -> tuple[Tensor, float]:
-    """A rectangle around (y, x), as large as 1 - weight of the image if it all fits in, and the weight that is left."""
+    """Paste a rectangle around (y, x), with up to 1 - weight of the image's area; and the weight that results."""
     H, W = images.shape[-2:]
     side = math.sqrt(1 - weight)
     height, width, y, x = int(H * side), int(W * side), int(H * y), int(W * x)
@@ -208,8 +199,3 @@ def _cut(images: Tensor, weight: float, y: float, x: float) -> tuple[Tensor, flo
     mixed = images.clone()
     mixed[..., rows, columns] = images.flip(0)[..., rows, columns]
     return mixed, 1 - (rows.stop - rows.start) * (columns.stop - columns.start) / (H * W)
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value}; expected a share from 0 to 1.")

@@ -1,4 +1,4 @@
-"""Documents to learn from: in files, from a hub, or fetched by name; read one after the other, however many."""
+"""Text corpora: documents in files, on the Hugging Face hub, or fetched by name; read one after the other."""
 
 import glob
 import hashlib
@@ -11,27 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from lion.configs import checked
-from lion.data import FETCHED, lion_data_folder
-from lion.data.hub import hub_rows, on_hub
-from lion.data.tables import check_characters, ending, listed, place, records, text_blocks, text_lines
+from lion.data.cache import stamps
+from lion.data.sources.fetching import located
+from lion.data.sources.hub import hub_rows, on_hub
+from lion.data.tables import check_text, ending, place, records, text_blocks, text_lines
 from lion.limits import SomeExamples
 from lion.ops.checks import one_of
+from lion.terminal import listed
 
 IN_FOLDERS = (".txt", ".jsonl", ".json", ".parquet", ".arrow")
-ENDINGS = (*IN_FOLDERS, ".csv", ".tsv")  # in a folder of texts, a table is more likely about them
+ENDINGS = (*IN_FOLDERS, ".csv", ".tsv")  # a table in a folder of texts is more likely about the texts
 NAMED = ("english", "imdb")
-PART = 1 << 20  # characters
+PART = 1 << 20  # characters of a document; longer files are cut
 FEW = 20  # files
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Texts, read anew every time one iterates over them."""
+    """Texts that are read again for every iteration."""
 
     name: str
     read: Callable[[], Iterator[str]]
-    key: str  # other documents have another
-    size: int = 0  # bytes, about; 0 if nobody knows
+    key: str  # identifies the documents
+    size: int = 0  # bytes, roughly; 0 if unknown
 
     def __iter__(self) -> Iterator[str]:
         return self.read()
@@ -40,8 +42,8 @@ class Documents:
 def documents(
     source: str | Path | Iterable[str | Path], *, column: str = "text", per: str = "file", limit: int | None = None
 ) -> Documents:
-    """The documents of a source: a set of Hugging Face's hub, as "hf://allenai/c4/en", its training part; or files, as
-    `corpus` takes them, or "english" and "imdb", which `lion.data.fetch` gets. At most `limit`, the first ones."""
+    """The documents of a source: the training split of a dataset on the Hugging Face hub ("hf://allenai/c4/en"), files
+    as for `corpus`, or "english" and "imdb" from `lion.data.fetch`. With `limit`, only the first ones."""
     if limit is not None:
         checked(SomeExamples, limit, "limit")
     found = _hub(str(source), column) if on_hub(source) else corpus(source, column=column, per=per)
@@ -51,7 +53,7 @@ def documents(
 
 
 def as_documents(texts: Iterable[str]) -> Documents:
-    """Texts that are there already."""
+    """Texts in memory as Documents."""
     if isinstance(texts, Documents):
         return texts
     if isinstance(texts, str):
@@ -71,9 +73,9 @@ def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", pe
 
     Args:
         column: the field of .csv, .tsv, .jsonl, .parquet and .arrow files that holds the text.
-        per: what of a .txt file is one document: the "file" (in parts, if it has more than a million characters), a
-            "paragraph", which an empty line ends, or a "line". "": the file, or of fewer than 20 the
-            paragraph, so that some can be held out.
+        per: a document of a .txt file is the "file" (cut if it has more than a million characters), a "paragraph" up to
+            an empty line, or a "line". "": the file, but with fewer than 20 files the paragraph, so that some can be
+            held out.
     """
     one_of("per", per, ("", *TXT))
     given = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -81,7 +83,7 @@ def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", pe
     if not found:
         raise ValueError("paths is empty; expected a file, a folder or a pattern such as 'books/*.txt'.")
     per = per or ("file" if len(found) >= FEW else "paragraph")
-    known = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in found]
+    known = stamps(found)
     return Documents(
         name=", ".join(map(str, given)),
         read=lambda: _read_files(found, column, per),
@@ -93,7 +95,7 @@ def corpus(paths: str | Path | Iterable[str | Path], *, column: str = "text", pe
 def _files(given: str | Path) -> list[Path]:
     if on_hub(given):
         raise ValueError(f"{given} is one of several sources; expected a set of the hub by itself.")
-    path = fetched(given) if isinstance(given, str) and given in NAMED else Path(given).expanduser()
+    path = located(given) if isinstance(given, str) and given in NAMED else Path(given).expanduser()
     if path.is_dir():
         inside = sorted(x for x in path.rglob("*") if x.is_file() and not x.name.startswith("."))
         found = [x for x in inside if ending(x) in IN_FOLDERS]
@@ -110,16 +112,9 @@ def _files(given: str | Path) -> list[Path]:
 
 
 def several(given: str) -> list[str]:
-    """Names, paths or patterns with spaces between them; or the one path or pattern that has spaces in it."""
+    """Names, paths or patterns separated by spaces; or a single path or pattern that has spaces in it."""
     path = Path(given).expanduser()
     return [given] if path.exists() or any(glob.iglob(str(path), recursive=True)) else given.split()
-
-
-def fetched(name: str) -> Path:
-    path = lion_data_folder() / name / FETCHED[name][0]
-    if not path.exists():
-        raise FileNotFoundError(f"{name} is not in {path.parent}; expected {path.name}: lion.data.fetch({name!r}).")
-    return path
 
 
 def _read_files(paths: Sequence[Path], column: str, per: str) -> Iterator[str]:
@@ -135,7 +130,7 @@ def _read_files(paths: Sequence[Path], column: str, per: str) -> Iterator[str]:
 
 
 def _read_whole(path: Path) -> Iterator[str]:
-    parts: list[str] = []  # joined when they are enough for a document
+    parts: list[str] = []  # joined when there are enough for a document
     size = 0
     for text in text_blocks(path):
         parts.append(text)
@@ -144,7 +139,7 @@ def _read_whole(path: Path) -> Iterator[str]:
             continue
         held = "".join(parts)
         while len(held) > PART:
-            # where a paragraph ends, or else a line, or else a word
+            # at the end of a paragraph, or else of a line, or else of a word
             cuts = (held.rfind(mark, PART // 2, PART) + len(mark) for mark in ("\n\n", "\n", " "))
             cut = next((cut for cut in cuts if cut > PART // 2), PART)
             yield held[:cut]
@@ -174,16 +169,13 @@ def _read_column(path: Path, column: str) -> Iterator[str]:
 
 
 def _text(at: str, fields: dict[str, Any], column: str) -> str:
-    """Of a document it may be empty."""
+    """The text of a document, which may be empty."""
     if column not in fields:
         raise ValueError(
             f"{at} has no {column!r}; its fields are {listed(fields)}: say which holds the text as column."
         )
-    text = fields[column]
-    if not isinstance(text, str):
-        raise ValueError(f"{at} has a {type(text).__name__} in {column!r}; expected text.")
-    check_characters(at, column, text)
-    return text
+    check_text(at, column, fields[column])
+    return fields[column]
 
 
 TXT: dict[str, Callable[[Path], Iterator[str]]] = {
@@ -193,11 +185,11 @@ TXT: dict[str, Callable[[Path], Iterator[str]]] = {
 }
 
 
-# A hub.
+# The hub.
 
 
 def _hub(source: str, column: str) -> Documents:
-    hub_rows(source, "train")  # which says at once what is wrong
+    hub_rows(source, "train")  # raises at once if the source is wrong
 
     def read() -> Iterator[str]:
         texts = (_text(at, fields, column) for at, fields in hub_rows(source, "train"))

@@ -1,45 +1,43 @@
-"""DNA as tokens, one for each nucleotide: of single sequences, and of FASTA files of any size, read once and kept."""
+"""DNA as tokens, one per nucleotide: single sequences, FASTA files, and genomes of any size, cached in files."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from lion.data import lion_data_folder
-from lion.data.corpora import fetched
-from lion.data.kept import load_numbers, reading_kept
-from lion.data.tables import brief, ending, place, text_blocks
-from lion.files import DamagedFile, make_once, read_json, write_json
+from lion.data.cache import TokenFile, cached, load_numbers, reading_cache, stamps
+from lion.data.sources.fetching import located
+from lion.data.tables import check_file, ending, place, text_blocks
+from lion.files import DamagedFile, read_json, write_json
 from lion.progress import progress
+from lion.terminal import brief
 
-VOCABULARY = ("[PAD]", "A", "C", "G", "T", "N", "[MASK]", "[CLS]")  # a token is its place in here
+VOCABULARY = ("[PAD]", "A", "C", "G", "T", "N", "[MASK]", "[CLS]")  # by token
 PAD, A, C, G, T, N, MASK, CLS = range(len(VOCABULARY))
 BASES = 4  # A, C, G and T, from A on
-COMPLEMENT = np.array([PAD, T, G, C, A, N, MASK, CLS], np.uint8)  # of each token
-SEVERAL = "RYSWKMBDHVN"  # IUPAC's letters for any of several bases
+COMPLEMENT = np.array([PAD, T, G, C, A, N, MASK, CLS], np.uint8)  # by token
+SEVERAL = "RYSWKMBDHVN"  # IUPAC's ambiguity codes
 LETTERS = {"A": A, "C": C, "G": G, "T": T, "U": T, **dict.fromkeys(SEVERAL, N)}
 LETTERS |= {letter.lower(): token for letter, token in LETTERS.items()}
 SPACE = b" \t\n\r\v\f"
 WRONG = 255
 TABLE = bytes(LETTERS.get(chr(byte), WRONG) for byte in range(256))
 
-FASTA = (".fa", ".fasta", ".fna", ".ffn", ".fas")  # how files end; any also with .gz
-NAMED = ("chromosome",)  # what `lion.data.fetch` gets
-LAYOUT = 1  # of the files of tokens
+FASTA = (".fa", ".fasta", ".fna", ".ffn", ".fas")  # endings of files; any also with .gz
+NAMED = ("chromosome",)  # from `lion.data.fetch`
+LAYOUT = 1  # version of the files of tokens
 ABOUT, TOKENS, GAPS = "about.json", "tokens.bin", "gaps.npy"
-GAP = 100  # that many N in a row are a gap: assemblies put in 100 where they do not know how many are missing
-AT_ONCE = 1 << 24  # tokens looked at
+GAP = 100  # shortest run of N that is a gap: assemblies write 100 where the number is unknown
+AT_ONCE = 1 << 24  # tokens searched for gaps at a time
 
 
 # Sequences.
 
 
 def encode(sequence: str, at: str = "the sequence") -> np.ndarray:
-    """Its tokens, uint8 [length]. Small letters are the same bases (soft-masked ones, in genomes), U is T, IUPAC's
-    letters for several bases are N, whitespace is nothing. `at` says where it is from, if it is wrong."""
+    """The tokens of a sequence, uint8 [length]. Small letters are the same bases (soft-masked, in genomes), U is T,
+    IUPAC's ambiguity codes are N, white space is skipped. `at` is the sequence's place, for errors."""
     return np.frombuffer(_translated(sequence, lambda _: at), np.uint8)
 
 
@@ -48,7 +46,7 @@ def decode(tokens: np.ndarray) -> str:
 
 
 def reverse_complement(tokens: np.ndarray) -> np.ndarray:
-    """The other strand, read in its direction, [..., length]."""
+    """The other strand in its own direction, [..., length]."""
     return COMPLEMENT[tokens[..., ::-1]]
 
 
@@ -68,13 +66,13 @@ def _translated(text: str, at: Callable[[int], str]) -> bytes:
 
 
 class Record(NamedTuple):
-    line: int  # of its header, from 1
+    line: int  # of the header, from 1
     header: str  # without ">"
     tokens: np.ndarray  # uint8 [length]
 
 
 def read_fasta(path: Path | str) -> Iterator[Record]:
-    """The records of a FASTA file, also of a .gz, one after the other; each is read into memory."""
+    """The records of a FASTA file, also as .gz, one after the other; each is read into memory."""
     path = Path(path).expanduser()
     line, header, parts = 0, "", list[bytes]()
     for number, head, tokens in _pieces(path):
@@ -88,11 +86,10 @@ def read_fasta(path: Path | str) -> Iterator[Record]:
 
 
 def _pieces(path: Path) -> Iterator[tuple[int, str | None, bytes]]:
-    """A line's number with the header that is on it; or with None and tokens that follow, of many lines or of a part
-    of one: a whole chromosome may be a single line."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; expected a FASTA file.")
-    head: list[str] | None = None  # the parts of a header
+    """(line, header, b"") for a header line; (line, None, tokens) for sequence lines, several at once or a part of one:
+    a whole chromosome may be a single line."""
+    check_file(path, "a FASTA file")
+    head: list[str] | None = None  # the parts of an unfinished header
     line, any_header, fresh = 1, False, True  # fresh: at the beginning of a line
     for text in text_blocks(path):
         at = 0
@@ -130,7 +127,7 @@ def _line_of(path: Path, line: int, part: str) -> Callable[[int], str]:
 
 
 def _check_blank(path: Path, line: int, part: str) -> None:
-    """Before the first header, but for empty lines."""
+    """That there are only empty lines before the first header."""
     if content := part.lstrip():
         line += part[: len(part) - len(content)].count("\n")
         shown = brief(content.split("\n", 1)[0], 40)
@@ -139,79 +136,57 @@ def _check_blank(path: Path, line: int, part: str) -> None:
         )
 
 
-class Genome:
-    """The records of FASTA files as one row of tokens, end to end. The tokens are kept in a file, in a folder named by
-    a hash of the files' names, sizes and times, so that a second use is at once; they are not read into memory.
+class Genome(TokenFile):
+    """The records of FASTA files as one row of tokens, end to end, uint8. The tokens are cached in a file, under a hash
+    of the FASTA files' names, sizes and times.
 
     Args:
         paths: one file or several, also as .gz; "chromosome" is what `lion.data.fetch` gets by that name.
-        folder: where tokens are kept; by default `lion_data_folder() / "genomes"`.
+        folder: the folder of the cache; by default `lion_data_folder() / "genomes"`.
 
     Attributes:
-        names: of the records, the first word of each header.
+        names: the first word of each record's header.
         bounds: int64 [records + 1]; record i is tokens[bounds[i] : bounds[i + 1]].
-        gaps: int64 [gaps, 2], where long runs of N begin and end.
+        gaps: int64 [gaps, 2], the begin and end of each long run of N.
     """
 
     def __init__(self, paths: str | Path | Iterable[str | Path], *, folder: Path | str | None = None):
         given = [paths] if isinstance(paths, str | Path) else list(paths)
-        files = [fetched(str(x)) if x in NAMED else Path(x).expanduser() for x in given]
-        _check_files(files)
-        known = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-        home = Path(folder).expanduser() if folder is not None else lion_data_folder() / "genomes"
+        files = [located(str(x)) if x in NAMED else Path(x).expanduser() for x in given]
+        if not files:
+            raise ValueError("paths is empty; expected a FASTA file, or several.")
+        for path in files:
+            if ending(path) not in FASTA:
+                raise ValueError(f"{path} ends in {ending(path)!r}; expected one of {', '.join(FASTA)}, also with .gz.")
+            check_file(path, "a FASTA file")
         self.name = ", ".join(map(str, files))
-        self.folder = home / hashlib.sha256(json.dumps([LAYOUT, known]).encode()).hexdigest()[:32]
-        make_once(self.folder, lambda unfinished: _pack(unfinished, files))
-        self._tokens: np.ndarray | None = None
-        with reading_kept(self.folder):
+        key = [LAYOUT, stamps(files)]
+        self.folder = cached("genomes", key, lambda unfinished: _pack(unfinished, files), folder=folder)
+        with reading_cache(self.folder):
             self._open()
 
     def _open(self) -> None:
         about = read_json(self.folder / ABOUT)
         self.names = [str(name) for name, _ in about["records"]]
         lengths = np.array([length for _, length in about["records"]])
-        if not np.issubdtype(lengths.dtype, np.integer) or lengths.ndim != 1 or lengths.min() < 0:
+        whole = np.issubdtype(lengths.dtype, np.integer) and lengths.ndim == 1
+        self.bounds = np.concatenate([[0], np.cumsum(lengths if whole else -1)]).astype(np.int64)
+        if (np.diff(self.bounds) < 0).any():  # negative, or so large that their sum overflows
             raise DamagedFile(f"{self.folder / ABOUT} is damaged: its records have no lengths.")
-        self.bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         self.gaps = load_numbers(self.folder / GAPS, (2,))
-        got = (self.folder / TOKENS).stat().st_size
-        if got != len(self) or (np.diff(self.bounds) < 0).any():
-            raise DamagedFile(
-                f"{self.folder / TOKENS} is damaged: it has {got:,} bytes; expected {len(self):,}: remove "
-                f"{self.folder}."
-            )
+        self._open_tokens(self.folder / TOKENS, len(self), len(VOCABULARY))
         edges = self.gaps.ravel()  # begin, end, begin, end
         if self.gaps.shape[1] != 2 or (np.diff(edges) < 0).any() or edges.max(initial=0) > len(self):
             raise DamagedFile(f"{self.folder / GAPS} is damaged: its gaps are not in order.")
 
     def __len__(self) -> int:
-        """How many nucleotides."""
+        """The number of nucleotides."""
         return int(self.bounds[-1])
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """uint8 [len(genome)]; only what is looked at is read."""
-        if self._tokens is None:
-            self._tokens = np.memmap(self.folder / TOKENS, np.uint8, mode="r")
-        return self._tokens
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_tokens": None}  # a worker opens the file by itself
-
-
-def _check_files(files: list[Path]) -> None:
-    if not files:
-        raise ValueError("paths is empty; expected a FASTA file, or several.")
-    for path in files:
-        if ending(path) not in FASTA:
-            raise ValueError(f"{path} ends in {ending(path)!r}; expected one of {', '.join(FASTA)}, also with .gz.")
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; expected a FASTA file.")
 
 
 def _pack(folder: Path, files: list[Path]) -> None:
     records: list[tuple[str, int]] = []
-    compressed = any(path.name.lower().endswith(".gz") for path in files)  # then nobody knows how much it will be
+    compressed = any(path.name.lower().endswith(".gz") for path in files)  # then the total is unknown
     total = 0 if compressed else sum(path.stat().st_size for path in files)
     with (folder / TOKENS).open("wb") as out, progress(total, "B") as bar:
         bar.describe("nucleotides")
@@ -235,7 +210,7 @@ def _gaps(tokens: np.ndarray) -> np.ndarray:
         unknown = tokens[start : start + AT_ONCE] == N
         parts.append(np.flatnonzero(np.diff(unknown, prepend=False, append=False)).reshape(-1, 2) + start)
     runs = np.concatenate(parts)
-    apart = runs[1:, 0] > runs[:-1, 1]  # not one run, seen in two parts
+    apart = runs[1:, 0] > runs[:-1, 1]  # not one run that was cut
     if len(runs):
         runs = np.stack([runs[np.append(True, apart), 0], runs[np.append(apart, True), 1]], 1)
     return runs[runs[:, 1] - runs[:, 0] >= GAP]

@@ -1,4 +1,4 @@
-"""GLUE's tasks: the official TSV files, Parquet and Arrow with Hugging Face's column names, or its hub."""
+"""GLUE's tasks, from the official TSV files, from Parquet and Arrow files of Hugging Face, or from its hub."""
 
 import itertools
 import logging
@@ -8,25 +8,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lion.data.hub import hub_rows, on_hub
-from lion.data.tables import Labelled, Text, brief, delimited, listed, place, records
+from lion.data.labelled import Labelled, Text
+from lion.data.sources.hub import hub_rows, on_hub
+from lion.data.tables import delimited, place, records
 from lion.ops.checks import one_of
+from lion.terminal import brief, listed
 
 log = logging.getLogger(__name__)
 
-Example = tuple[str, list[str], Any]  # where it is, its texts, its label
+Example = tuple[str, list[str], Any]  # its place, for messages; its texts; its label
 
 ENTAILED = ("entailment", "not_entailment")
 
 
 class GlueTask(NamedTuple):
     folder: str  # as the official download has it
-    columns: tuple[str, ...]  # Hugging Face's, of the text or of both
-    fields: tuple[int, ...]  # the same in the official TSV
-    label: int  # the field of the label there
-    classes: tuple[str, ...] | None  # None: a number
-    header: bool = True  # the TSV has a first line of names
-    broken: bool = False  # the official TSV has rows with fields missing, which everybody leaves out
+    columns: tuple[str, ...]  # Hugging Face's names for the one or two texts
+    fields: tuple[int, ...]  # the same in the official TSV, by number
+    label: int  # the field of the label in the TSV
+    classes: tuple[str, ...] | None  # None: regression
+    header: bool = True  # the first line of the TSV has the names of the fields
+    broken: bool = False  # the official TSV has rows with missing fields, which everybody leaves out
 
 
 GLUE = {
@@ -39,7 +41,7 @@ GLUE = {
     "qnli": GlueTask("QNLI", ("question", "sentence"), (1, 2), 3, ENTAILED),
     "rte": GlueTask("RTE", ("sentence1", "sentence2"), (1, 2), 3, ENTAILED),
 }
-TSV = {"train": "train.tsv", "validation": "dev.tsv"}  # the labels of "test" are GLUE's secret
+TSV = {"train": "train.tsv", "validation": "dev.tsv"}  # the labels of "test" are not public
 MNLI_TSV = {
     "train": "train.tsv",
     "validation": "dev_matched.tsv",
@@ -49,11 +51,11 @@ MNLI_TSV = {
 
 
 def glue(task: str, folder: Path | str, split: str) -> Labelled:
-    """Texts (pairs, for most tasks), labels and names of classes; for STS-B scores from 0 to 5, and no classes.
+    """Texts (pairs in most tasks), labels and names of classes; STS-B has scores from 0 to 5, and no classes.
 
     Args:
         task: a key of `GLUE`, or its official name.
-        folder: the task's own, or the one with the folders of all tasks; or hf://nyu-mll/glue.
+        folder: the task's folder, or the one with the folders of all tasks; or hf://nyu-mll/glue.
         split: "train" or "validation"; MNLI also has "validation_mismatched".
     """
     name = task.lower().replace("-", "")
@@ -79,13 +81,9 @@ def glue(task: str, folder: Path | str, split: str) -> Labelled:
 
 
 def _find(folder: Path, asked: GlueTask, name: str, tsv: str, hub: str) -> list[Path]:
-    patterns = (
-        tsv,
-        *(f"{start}{end}" for end in ("parquet", "arrow") for start in (f"{hub}.", f"{hub}-*.", f"{hub}/*.")),
-    )
-    patterns = (*patterns, f"glue-{hub}.arrow")
+    tables = [f"{start}.{end}" for end in ("parquet", "arrow") for start in (hub, f"{hub}-*", f"{hub}/*")]
     for home in (folder, folder / asked.folder, folder / name, folder / "glue" / name):
-        for pattern in patterns:
+        for pattern in (tsv, *tables, f"glue-{hub}.arrow"):
             if found := sorted(path for path in home.glob(pattern) if path.is_file()):
                 return found
     raise FileNotFoundError(

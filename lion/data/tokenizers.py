@@ -1,4 +1,4 @@
-"""Tokenizers: trained on documents, read from files, or simply bytes."""
+"""Text tokenizers: trained on documents, read from files, or the bytes of UTF-8."""
 
 import collections
 import contextlib
@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from lion.configs import checked
-from lion.data import FETCHED, lion_data_folder, reading
-from lion.data.tables import brief, text_lines
+from lion.data.sources.archives import reading
+from lion.data.sources.fetching import located
+from lion.data.tables import text_lines
 from lion.files import read_object, replace, write_json
 from lion.limits import Vocabulary
 from lion.optional import need
+from lion.terminal import brief
 
 TOKENIZER, CONFIG, VOCABULARY = "tokenizer.json", "tokenizer_config.json", "vocab.txt"
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 END = "<|endoftext|>"
-ROLES = {  # what special tokens are called, the usual names first
+ROLES = {  # the names of special tokens, the most common ones first
     "pad": ("[PAD]", "<pad>", "<|padding|>"),
     "unk": ("[UNK]", "<unk>"),
     "cls": ("[CLS]", "<cls>", "<s>"),
@@ -29,34 +31,29 @@ ROLES = {  # what special tokens are called, the usual names first
     "eos": (END, "<eos>", "</s>", "[SEP]"),
 }
 REMEDY = f"expected a {TOKENIZER} as the tokenizers package writes it"
-LONGEST_RUN = 512  # characters that are one word, for byte-level BPE
-LONGEST_WORD = 100  # BERT's WordPiece takes longer ones for unknown
-REPEATS = 1000
-PADDED = 128  # a model may have that many tokens more than its tokenizer, for even sizes
+LONGEST_RUN = 512  # characters of a word, for byte-level BPE
+LONGEST_WORD = 100  # longer words are [UNK] for BERT's WordPiece
+REPEATS = 1000  # of a word, in one text for training
+PADDED = 128  # a model's vocabulary may be larger than its tokenizer's by less than this, for even sizes
 
 
 class TextTokenizer:
-    """Ids of texts. Two are equal if their contents are, wherever they come from."""
+    """Texts to token ids and back. Two tokenizers are equal if their contents are.
 
-    vocab_size: int  # more than any id
-    pad_id: int | None  # None: there is no such token
-    unk_id: int | None
-    cls_id: int | None
-    sep_id: int | None
-    mask_id: int | None
-    eos_id: int | None  # ends a document
-    special_ids: list[int]
-    fingerprint: str  # of the content
+    Attributes:
+        content: of tokenizer.json.
+        vocab_size: larger than any id.
+        pad_id, unk_id, cls_id, sep_id, mask_id, eos_id: None if there is no such token; eos_id ends a document.
+        special_ids: of all special tokens.
+        fingerprint: a hash of the content.
+    """
 
     def __init__(self, content: str, vocab_size: int, specials: dict[str, int]):
-        self.content, self.vocab_size = content, vocab_size  # content: of tokenizer.json
+        self.content, self.vocab_size = content, vocab_size
         self.special_ids = sorted(specials.values())
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()
-        self.tokens = {
-            role: next(name for name in names if name in specials)
-            for role, names in ROLES.items()
-            if any(name in specials for name in names)
-        }
+        there = {role: [name for name in names if name in specials] for role, names in ROLES.items()}
+        self.tokens = {role: names[0] for role, names in there.items() if names}
         ids = {role: specials[name] for role, name in self.tokens.items()}
         self.pad_id, self.unk_id, self.cls_id = ids.get("pad"), ids.get("unk"), ids.get("cls")
         self.sep_id, self.mask_id, self.eos_id = ids.get("sep"), ids.get("mask"), ids.get("eos")
@@ -70,7 +67,7 @@ class TextTokenizer:
     def encode(self, texts: Sequence[str], *, specials: bool = False, max_length: int | None = None) -> list[list[int]]:
         """The ids of each text; with `specials`, [CLS] ... [SEP], as far as the tokenizer has them.
 
-        What looks like a special token in a text is text. Ids past `max_length` are cut off, but for the last [SEP].
+        The name of a special token in a text is ordinary text. A text is cut so that all ids fit into `max_length`.
         """
         if isinstance(texts, str):
             raise TypeError("texts is a str; expected a list of them.")
@@ -82,9 +79,9 @@ class TextTokenizer:
     def encode_pairs(
         self, pairs: Sequence[tuple[str, str]], *, max_length: int | None = None
     ) -> list[tuple[list[int], list[int]]]:
-        """The ids of [CLS] first [SEP] second [SEP], and whether each is of the first, 0, or the second, 1.
+        """The ids of [CLS] first [SEP] second [SEP], and their types: 0 for the first text, 1 for the second.
 
-        Of what is longer than `max_length` the longer one is cut, or both.
+        If a pair is longer than `max_length`, its longer text is cut, or both.
         """
         start, end = self._frame()
         room = self._room(max_length, len(start) + 2 * len(end))
@@ -104,7 +101,7 @@ class TextTokenizer:
         raise NotImplementedError
 
     def save(self, folder: Path | str) -> None:
-        """tokenizer.json, for `load_tokenizer`, and what `transformers`' PreTrainedTokenizerFast wants beside it."""
+        """Write tokenizer.json, and tokenizer_config.json for transformers' PreTrainedTokenizerFast."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         replace(folder / TOKENIZER, lambda path: path.write_text(self.content, encoding="utf-8"))
@@ -130,7 +127,7 @@ class TextTokenizer:
 
 
 class ByteTokenizer(TextTokenizer):
-    """The bytes of UTF-8 as ids 0 to 255, then [PAD] [CLS] [SEP] [MASK]. Needs no package."""
+    """The bytes of UTF-8 as ids 0 to 255, then [PAD] [CLS] [SEP] [MASK]. It needs no package."""
 
     def __init__(self) -> None:
         specials = {name: 256 + i for i, name in enumerate(name for name in BERT if name != "[UNK]")}
@@ -144,7 +141,7 @@ class ByteTokenizer(TextTokenizer):
 
 
 class FastTokenizer(TextTokenizer):
-    """One of the `tokenizers` package, by the content of its tokenizer.json. `name` is for errors: its file."""
+    """A tokenizer of the `tokenizers` package, from the content of tokenizer.json. `name` is its file, for errors."""
 
     def __init__(self, content: str, name: str = "the tokenizer"):
         package = need("tokenizers", "tokenizers", "text")
@@ -153,7 +150,7 @@ class FastTokenizer(TextTokenizer):
             self._tokenizer = package.Tokenizer.from_str(content)
             self._tokenizer.no_padding()  # a file may ask for both
             self._tokenizer.no_truncation()
-            self._tokenizer.encode_special_tokens = True  # what looks like one in a text is text
+            self._tokenizer.encode_special_tokens = True  # the name of a special token in a text is ordinary text
             specials = {x.content: i for i, x in self._tokenizer.get_added_tokens_decoder().items() if x.special}
             vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
             size = max(vocabulary.values(), default=-1) + 1
@@ -173,7 +170,7 @@ class FastTokenizer(TextTokenizer):
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Names the file, too, where the package panics: that is no Exception in Python."""
+        """Names the file in errors, also where the package panics: that is no Exception in Python."""
         with reading(self.name, REMEDY):
             try:
                 yield
@@ -222,13 +219,15 @@ def _bytes_as_tokenizer(specials: dict[str, int]) -> dict[str, Any]:
 def train_wordpiece(
     documents: Iterable[str], vocab_size: int, lowercase: bool = True, *, alphabet: int = 1000
 ) -> TextTokenizer:
-    """A tokenizer as BERT's; the same for the same documents. It may have fewer tokens than `vocab_size`, of a small
-    text. `alphabet`: how many characters to tell apart, the most frequent ones: more for Chinese."""
+    """A tokenizer like BERT's; deterministic. From little text, it may have fewer tokens than `vocab_size`.
+
+    `alphabet`: the number of different characters, the most frequent ones; Chinese needs more.
+    """
     _check_size(vocab_size, len(BERT) + 1, "the special tokens and a character")
     checked(Vocabulary, alphabet, "alphabet")
     package = need("tokenizers", "tokenizers", "text")
     normal, cut = package.normalizers.BertNormalizer(lowercase=lowercase), package.pre_tokenizers.BertPreTokenizer()
-    # Both look at nothing beyond white space, so that it is enough to do each distinct piece between it once.
+    # Both work on pieces between white space, so it is enough to process each distinct piece once.
     pieces: collections.Counter[str] = collections.Counter()
     for document in _checked(documents):
         pieces.update(re.findall(r"[^ \n\r\t]+", document))
@@ -240,8 +239,8 @@ def train_wordpiece(
                 words[word] += count
                 characters.update(dict.fromkeys(word, count))
     first = sorted(sorted(characters), key=lambda x: -characters[x])[:alphabet]
-    # `tokenizers` numbers the characters inside of words as it meets them, in the order of a hash table that is
-    # different every time, and breaks ties by number: so they are numbered beforehand.
+    # `tokenizers` numbers the characters inside of words in the order of a hash table, which differs every time, and
+    # breaks ties by number. So they are numbered beforehand.
     inside = [f"##{x}" for x in sorted({x for word in words for x in word[1:]} & set(first))]
     _check_size(vocab_size, len(BERT) + len(first) + len(inside), "the special tokens and every character")
     trained = package.Tokenizer(package.models.WordPiece(unk_token="[UNK]"))
@@ -282,7 +281,7 @@ def _wordpiece(vocabulary: dict[str, int], lowercase: bool, name: str = "the tok
 
 
 def train_byte_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
-    """A tokenizer as GPT-2's, for causal models: any text comes back as it was. Its one special token ends a text."""
+    """A tokenizer like GPT-2's, for causal models: lossless for any text. Its one special token ends a text."""
     package = need("tokenizers", "tokenizers", "text")
     byte_level = package.pre_tokenizers.ByteLevel
     _check_size(vocab_size, 257, "every byte and the end of a text")
@@ -290,18 +289,14 @@ def train_byte_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     made.pre_tokenizer = byte_level(add_prefix_space=False)
     made.decoder = package.decoders.ByteLevel()
     trainer = package.trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[END],
-        initial_alphabet=sorted(byte_level.alphabet()),
-        show_progress=False,
+        vocab_size=vocab_size, special_tokens=[END], initial_alphabet=sorted(byte_level.alphabet()), show_progress=False
     )
     made.train_from_iterator(_cut(_checked(documents)), trainer)
     return FastTokenizer(made.to_str())
 
 
 def _cut(documents: Iterable[str]) -> Iterator[str]:
-    """Documents, in several pieces where one has a run of letters or of white space that is no word: the time of
-    training would grow with the square of its length."""
+    """Documents, cut within very long runs of letters or white space: training takes quadratic time for them."""
     for document in documents:
         begin = 0
         if len(document) > LONGEST_RUN:
@@ -333,18 +328,14 @@ def _checked(documents: Iterable[str]) -> Iterator[str]:
 
 
 def load_tokenizer(path: Path | str, *, lowercase: bool | None = None) -> TextTokenizer:
-    """From a tokenizer.json, a vocab.txt of BERT's kind, or a folder with one of them; or by name: "bytes", "minilm".
+    """A tokenizer from a tokenizer.json, a BERT vocab.txt, or a folder with one of them; or by name: "bytes", "minilm".
 
-    `lowercase`: whether a vocab.txt is of lower-case text; by default as tokenizer_config.json beside it says, and if
-    there is none, as its tokens look.
+    `lowercase`: whether a vocab.txt is for lower-case text; by default from the tokenizer_config.json beside it, and if
+    there is none, from the case of its tokens.
     """
     if path == "bytes":
         return ByteTokenizer()
-    if path == "minilm":
-        path = lion_data_folder() / path / FETCHED[path][0]
-        if not path.exists():
-            raise FileNotFoundError(f"minilm is not in {path.parent}; expected {path.name}: lion.data.fetch('minilm').")
-    file = Path(path).expanduser()
+    file = located("minilm") if path == "minilm" else Path(path).expanduser()
     if file.is_dir():
         file = next((file / name for name in (TOKENIZER, VOCABULARY) if (file / name).is_file()), file)
     if not file.is_file():
@@ -363,7 +354,7 @@ def load_tokenizer(path: Path | str, *, lowercase: bool | None = None) -> TextTo
 
 
 def tokenizer_of_model(folder: Path, vocab_size: int) -> TextTokenizer:
-    """The one in a model's folder, if it is of as many tokens as the model."""
+    """The tokenizer in a model's folder, if its vocabulary fits the model's."""
     found = load_tokenizer(folder)
     if not vocab_size - PADDED < found.vocab_size <= vocab_size:
         raise ValueError(

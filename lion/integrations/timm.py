@@ -17,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lion.legacy import current
+from lion.models.blocks import copy_qkv, no_weights
 from lion.models.registry import MODELS, create_model
 from lion.models.scripting import Scriptable
-from lion.models.vision import KEPT, DropPath, PatchEmbed, VisionConfig, VisionModel
+from lion.models.vision import DropPath, PatchEmbed, VisionConfig, VisionModel, fit_positions
 from lion.nn.layers import LionAttention, directions
 from lion.ops.checks import Norm, one_of
 from lion.optional import need_timm
@@ -27,7 +29,6 @@ from lion.optional import need_timm
 need_timm()
 
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD  # noqa: E402
-from timm.layers import resample_abs_pos_embed  # noqa: E402
 from timm.models import (  # noqa: E402
     build_model_with_cfg,
     generate_default_cfgs,
@@ -80,9 +81,11 @@ def _entrypoint(name: str) -> Callable[..., nn.Module]:
     def make(pretrained: bool = False, **options: Any) -> nn.Module:
         if pretrained:
             _check_weights(name, options.get("pretrained_cfg"), options.get("pretrained_cfg_overlay"))
+        options = current(options, FIELDS, warn=True)
+        own = {"variant": options.pop("variant")} if "variant" in options else {}  # build_model_with_cfg has one too
         features = {"out_indices": options.pop("out_indices", 3), "feature_cls": "getter"}
         return build_model_with_cfg(
-            partial(_make, name),
+            partial(_make, name, **own),
             name,
             pretrained,
             pretrained_filter_fn=_fit_positions,
@@ -121,12 +124,12 @@ def _check_weights(name: str, cfg: Any, overlay: dict[str, Any] | None) -> None:
 
 
 def _fit_positions(state: dict[str, Tensor], model: VisionModel) -> dict[str, Tensor]:
-    """Of a checkpoint, for images of another size."""
+    """A checkpoint's positions, resampled if they are for images of another size."""
     positions = state.get("pos_embed")
     if positions is None or model.pos_embed is None or positions.shape == model.pos_embed.shape:
         return state
-    grid = list(model.patch_embed.grid_size)
-    return {**state, "pos_embed": resample_abs_pos_embed(positions, grid, num_prefix_tokens=model.num_prefix_tokens)}
+    grid = model.patch_embed.grid_size
+    return {**state, "pos_embed": fit_positions(positions, model.num_prefix_tokens, grid, grid)}
 
 
 def _register(name: str) -> None:
@@ -138,13 +141,8 @@ def _register(name: str) -> None:
 
 for _name in MODELS:
     _register(_name)
-for _module in (
-    PatchEmbed,
-    DropPath,
-    LionAttention,
-    Scriptable,
-):  # they ask for sizes: single nodes of torch.fx's graphs
-    register_notrace_module(_module)
+for _module in (PatchEmbed, DropPath, LionAttention, Scriptable):
+    register_notrace_module(_module)  # they ask for sizes: each is a single node of torch.fx's graphs
 
 
 def convert(
@@ -161,19 +159,20 @@ def convert(
 
     Queries, keys, values and the projection of the output keep their weights; as "softmax" the model computes what it
     did before. (Where all heads share their keys, as in Mamba, only values and output carry over; HGRN-2 has no keys
-    to keep.) What a variant has besides, as decays, begins as in a new layer: train the model before it is used.
+    to keep.) The rest of a variant, as its decays, is new: train the model before it is used.
 
     Args:
         vit: a VisionTransformer of timm's, DeiT and the like included; positions, MLPs and the rest stay as they are.
         variant, features, decay, norm: of LionAttention.
         orders: names of paths through the patches (lion.nn.orders); images may have any shape the model takes.
-        direction: "both", "forward", "backward", or "alternating" by block.
+        direction: "both", "forward", "reverse", or "alternating" by block.
     """
     if not isinstance(vit, VisionTransformer):
         raise TypeError(f"the model is a {type(vit).__name__}; expected a VisionTransformer of timm's.")
     if orders and not isinstance(vit.patch_drop, nn.Identity):
         raise ValueError("orders need all patches of an image; expected a model with patch_drop_rate=0.")
     patches = PatchGrid(vit.num_prefix_tokens) if orders else None
+    options: dict[str, Any] = {"orders": orders or None, "features": features, "decay": decay, "norm": norm}
     layers: list[tuple[nn.Module, str, BlockAttention]] = []
     for i, (block, way) in enumerate(zip(vit.blocks, directions(direction, len(vit.blocks)), strict=True)):
         attentions = {name: module for name, module in block.named_modules() if type(module) is Attention}
@@ -181,16 +180,9 @@ def convert(
             raise ValueError(f"blocks.{i} is a {type(block).__name__}; expected one with timm's Attention in it.")
         for name, attention in attentions.items():
             _check_attention(f"blocks.{i}.{name}", attention)
+            bias = attention.qkv.bias is not None or attention.proj.bias is not None
             layer = BlockAttention(
-                attention.qkv.in_features,
-                attention.num_heads,
-                variant,
-                orders=orders or None,
-                features=features,
-                decay=decay,
-                norm=norm,
-                direction=way,
-                bias=attention.qkv.bias is not None or attention.proj.bias is not None,
+                attention.qkv.in_features, attention.num_heads, variant, direction=way, bias=bias, **options
             )
             layer.take_over(attention, patches)
             layers.append((block, name, layer))
@@ -198,8 +190,7 @@ def convert(
         block.set_submodule(name, layer)
     if patches is not None:
         vit.patch_embed.register_forward_pre_hook(patches)
-    decays = {name for name, _ in vit.named_parameters() if any(part in KEPT for part in name.split("."))}
-    vit.no_weight_decay = partial(set, vit.no_weight_decay() | decays)  # timm's optimizers ask for these
+    vit.no_weight_decay = partial(set, vit.no_weight_decay() | no_weights(vit))  # timm's optimizers ask for these
     return vit
 
 
@@ -229,23 +220,19 @@ class BlockAttention(LionAttention):
 
     @torch.no_grad()
     def take_over(self, attention: Attention, patches: "PatchGrid | None") -> None:
-        """Weights, and all else there is to keep."""
+        """Keep the weights, the dropout, the dtype and the device."""
         self.patches, self.proj_drop = patches, attention.proj_drop
         self.to(attention.qkv.weight)
         self.train(attention.training)
-        for old, new in _pairs(attention.qkv, self.in_proj):
-            rows = dict(zip(self.columns, new.split(list(self.columns.values())), strict=True))
-            for name, part in zip("qkv", old.chunk(3), strict=True):
-                if rows[name].shape == part.shape:  # in both [heads x channels], head by head
-                    rows[name].copy_(part)
-        for old, new in _pairs(attention.proj, self.out_proj):
-            new.copy_(old)
+        for parameter in ("weight", "bias") if self.in_proj.bias is not None else ("weight",):
+            copy_qkv(self, parameter, _parameter(attention.qkv, parameter).chunk(3))
+            getattr(self.out_proj, parameter).copy_(_parameter(attention.proj, parameter))
 
 
 class PatchGrid:
     """Height and width of images, in patches, noted as they enter: timm's blocks see tokens only.
 
-    By their number: with checkpointing, blocks run once more when other images have entered since.
+    They are kept by the number of patches, because a recomputed block may run after other images have entered.
     """
 
     def __init__(self, prefix: int):
@@ -278,9 +265,7 @@ def _check_attention(where: str, attention: Attention) -> None:
             raise ValueError(f"{where} has {what}, which LionAttention does not; expected a model without.")
 
 
-def _pairs(old: nn.Linear, new: nn.Linear) -> list[tuple[Tensor, Tensor]]:
-    """The weights of both, and the biases; one that was not there was 0."""
-    pairs: list[tuple[Tensor, Tensor]] = [(old.weight, new.weight)]
-    if new.bias is not None:
-        pairs.append((old.weight.new_zeros(old.out_features) if old.bias is None else old.bias, new.bias))
-    return pairs
+def _parameter(linear: nn.Linear, name: str) -> Tensor:
+    """A weight or a bias; a bias that is not there is 0."""
+    found: Tensor | None = getattr(linear, name)
+    return linear.weight.new_zeros(linear.out_features) if found is None else found

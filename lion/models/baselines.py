@@ -4,14 +4,16 @@ Both run state spaces along the tokens and back: h_i = exp(-dt_i A) h_{i-1} + dt
 linear attention without a normaliser: B are the keys, C the queries, dt x the values, dt A the decays on arrival.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.models.scripting import Scriptable
+from lion.nn.arrival import charge_for_leaving
 from lion.nn.between import WAYS
 from lion.nn.decay import Gates, StateSpace
-from lion.nn.walks import charge_for_leaving
 from lion.ops.attention import attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, BackendName, Direction, Form, one_of
@@ -50,7 +52,7 @@ class Scanning(nn.Module):
 
 
 class Hydra(Scriptable, Scanning):
-    """The quasiseparable mixer of Hwang et al. 2024 (Hydra), over [B, T, dim].
+    """The quasiseparable layer of Hwang et al. 2024 (Hydra), over [B, T, dim].
 
     With SS the state space of Mamba-2, one state for all of a head's channels,
 
@@ -59,7 +61,7 @@ class Hydra(Scriptable, Scanning):
     Shifted by one token, SS has nothing on its diagonal: a token's weight of itself is D alone, counted once, and
     free of the states. (The output moves as a whole: token i reads the state of token i - 1 with that token's query.)
 
-    With `direction` "forward" or "backward", that half and the diagonal, and a convolution that looks one way too.
+    With `direction` "forward" or "reverse", that half and the diagonal, and a convolution that looks one way too.
     """
 
     def __init__(self, dim: int, direction: Direction = "both", *, state: int = 64, width: int = 7):
@@ -154,17 +156,17 @@ class SelectiveScan(Scanning):
 
 
 class Convolution(nn.Conv1d):
-    """Each channel of [B, T, channels] by itself; "forward" over the tokens up to its own, "backward" its mirror image,
+    """Each channel of [B, T, channels] by itself; "forward" over the tokens up to its own, "reverse" its mirror image,
     "both" over as many on either side."""
 
     def __init__(self, channels: int, width: int, direction: str):
         super().__init__(channels, channels, width, groups=channels)
         self.direction = direction
-        past = {"both": width // 2, "forward": width - 1, "backward": 0}[direction]
+        past = {"both": width // 2, "forward": width - 1, "reverse": 0}[direction]
         self.around = past, width - 1 - past
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight.flip(-1) if self.direction == "backward" else self.weight
+        weight = self.weight.flip(-1) if self.direction == "reverse" else self.weight
         x = F.pad(x.transpose(1, 2), self.around)
         return F.conv1d(x, weight, self.bias, groups=self.groups).transpose(1, 2)
 
@@ -177,3 +179,7 @@ def directions_of(direction: Direction) -> tuple[Direction, ...]:
 def shift(y: Tensor, direction: str) -> Tensor:
     """[B, T, H, V]: every token's output given to the next one in a direction; the first gets zeros."""
     return F.pad(y, (0, 0, 0, 0, *((1, -1) if direction == "forward" else (-1, 1))))
+
+
+# By (dim, direction): modules whose forward takes x [B, T, dim] and `grid`, the height and width of the last tokens.
+BASELINES: dict[str, Callable[[int, Direction], nn.Module]] = {"hydra": Hydra, "vim": Vim}

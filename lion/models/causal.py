@@ -1,7 +1,7 @@
 """Causal language models: GPT-2's architecture with any variant in the place of attention, in one direction.
 
-Text is generated token by token, from what a model keeps of the tokens before: of each layer a state that does not
-grow ("recurrence"), or all keys, values and decays ("cache"). The outputs are those of all tokens at once.
+Text is generated token by token, from what a model keeps of the tokens before: a state of fixed size for each layer
+("recurrence"), or all keys, values and decays ("cache"). The outputs are those of all tokens at once.
 
     hidden, states = model.prefill(prompt)
     token = model.logits(hidden[:, -1]).argmax(-1)
@@ -9,86 +9,87 @@ grow ("recurrence"), or all keys, values and decays ("cache"). The outputs are t
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from lion.configs import check
-from lion.limits import Depth, Deviation, Epsilon, Heads, OneOf, Ratio, Share, Tokens, Vocabulary, Width
-from lion.models.mixers import make_layer
-from lion.models.positions import count
-from lion.models.vision import KEPT
-from lion.nn.extending import extend
-from lion.nn.variants import VARIANTS
-from lion.nn.weighing import mix_by_weights
+from lion.legacy import takes_old_names
+from lion.limits import Deviation, Epsilon, Ratio, Share, Tokens, Vocabulary
+from lion.models.blocks import NO_WEIGHTS, Backbone, Mlp, ModelConfig, check_mask, init_linear, make_layer
+from lion.models.positions import add_positions, learned_positions
+from lion.nn.prefill import Cache, Kept, prefill
 from lion.ops.checks import one_of
-from lion.ops.streaming import State
 
-POSITIONS = ("none", "learned")
 MEMORIES = ("recurrence", "cache")
-READ = ("inputs", "real")  # of a layer's state, for the weights: what it read [B, T, dim], and its mask [B, T]
 
 
-@dataclass(frozen=True)
-class CausalConfig:
-    mixer: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
+@takes_old_names
+@dataclass(frozen=True, kw_only=True)
+class CausalConfig(ModelConfig):
     vocab_size: Vocabulary = 50257
-    dim: Width = 768
-    depth: Depth = 12
-    heads: Heads = 12
     mlp_ratio: Ratio = 4.0
-    positions: Annotated[str, OneOf(POSITIONS)] = "none"  # decays tell places; softmax wants "learned"
-    max_tokens: Tokens = 1024  # that positions are learned of; without them there is no end
-    features: str | None = None  # in place of the variant's own, as the next two
-    decay: str | None = None
-    norm: str | None = None
-    dropout: Share = 0.0  # of the tokens that enter, and of what each block adds
+    max_tokens: Tokens = 1024  # that there are learned positions for
+    dropout: Share = 0.0  # of the embedded tokens, and of what each block adds
     norm_eps: Epsilon = 1e-5
     init_std: Deviation = 0.02
 
-    def __post_init__(self):
-        check(self)
+
+class Memory(NamedTuple):
+    """What a layer keeps of the tokens so far: a state or a cache; and if weights were asked for, what it read."""
+
+    kept: Kept
+    inputs: Tensor | None = None  # [B, T, dim]
+    mask: Tensor | None = None  # [B, T], with the inputs
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Memory":
+        """With every tensor, [B, ...], replaced."""
+        return Memory(self.kept.map(function), *(x if x is None else function(x) for x in self[1:]))
+
+    def tensors(self) -> dict[str, Tensor]:
+        read = {"inputs": self.inputs, "mask": self.mask}
+        return self.kept.tensors() | {name: x for name, x in read.items() if x is not None}
 
 
 class States(NamedTuple):
     """What a model keeps of the tokens so far."""
 
-    layers: list[State]
+    layers: list[Memory]
     tokens: Tensor  # [B], how many there were of each sequence
 
     def select(self, rows: Tensor) -> "States":
         """Of these sequences of the batch, in this order."""
-        layers = [{name: x.index_select(0, rows.to(x.device)) for name, x in layer.items()} for layer in self.layers]
+        layers = [layer.map(lambda x: x.index_select(0, rows.to(x.device))) for layer in self.layers]
         return States(layers, self.tokens.index_select(0, rows))
 
     @property
     def whole(self) -> bool:
         """Whether every token is still there, and could be taken back."""
-        return all("k" in layer for layer in self.layers)
+        return all(isinstance(layer.kept, Cache) for layer in self.layers)
 
     def without_last(self, count: int) -> "States":
         """As they were `count` tokens ago."""
         if not self.whole:
             raise ValueError("a state has all tokens in one sum, none to be taken back; expected memory='cache'.")
-        layers = [{name: x[:, : x.shape[1] - count] for name, x in layer.items()} for layer in self.layers]
-        masked = self.layers[0]["log_gain"].isneginf().all(-1).all(-1)  # [B, T]
-        return States(layers, self.tokens - (~masked[:, masked.shape[1] - count :]).sum(1))
+        masked = self.layers[0].tensors()["log_gain"].isneginf().all(-1).all(-1)  # [B, T]
+        before = masked.shape[1] - count
+        layers = [layer.map(lambda x: x[:, :before]) for layer in self.layers]
+        return States(layers, self.tokens - (~masked[:, before:]).sum(1))
 
 
-class CausalModel(nn.Module):
+class CausalModel(Backbone):
     """[B, T] token ids -> [B, T, dim], and `logits` of these for the tokens that come next."""
+
+    no_weights = (*NO_WEIGHTS, "positions")
 
     def __init__(self, config: CausalConfig, block: type["Block"] | None = None):
         super().__init__()
         self.config = config
-        self.grad_checkpointing = False
         self.embed = nn.Embedding(config.vocab_size, config.dim)
-        learned = config.positions == "learned"
-        self.positions = nn.Embedding(config.max_tokens, config.dim) if learned else None
+        self.positions = learned_positions(config, config.max_tokens)
         self.drop = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList((block or Block)(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
@@ -116,20 +117,9 @@ class CausalModel(nn.Module):
                 are counted, from 0.
             embeddings: [B, T, dim], in place of ids.
             trace: a list, to which what enters each block is added.
-            weights: a list, to which each block's weights [B, H, T, T] are added (lion.nn.weighing).
+            weights: a list, to which each block's weights [B, H, T, T] are added (LionAttention.weights).
         """
-        x = self._enter(ids, embeddings, mask, cu_seqlens, position_ids, None)
-        for block in self.blocks:
-            if trace is not None:
-                trace.append(x)
-            given = x, mask, cu_seqlens, None, None, weights is not None
-            if self.grad_checkpointing and self.training and torch.is_grad_enabled():
-                x, _, found = checkpoint(block, *given, use_reentrant=False)
-            else:
-                x, _, found = block(*given)
-            if weights is not None:
-                weights.append(found)
-        return self.norm(x)
+        return self._run_blocks(ids, embeddings, mask, cu_seqlens, position_ids, None, None, trace, weights)[0]
 
     def prefill(
         self,
@@ -145,24 +135,16 @@ class CausalModel(nn.Module):
     ) -> tuple[Tensor, States]:
         """What `forward` returns, and the states after the last real token of each sequence.
 
-        All tokens at once, too; or one by one after those that `states` are of. (A softmax has no state but all keys
-        and values, whatever the memory is to be.) Weights are of all tokens so far, [B, H, T, before + T]: there are
-        some if all calls before have asked for them, since then the states keep what the layers read.
+        All tokens at once, too, behind those that `states` are of. (A softmax has no state but all keys and values,
+        whatever the memory is to be; and behind a cache the others go one by one.) Weights are of all tokens so far,
+        [B, H, T, before + T]: there are some if all calls before have asked for them, since then the states keep what
+        the layers read.
         """
         one_of("memory", memory, MEMORIES)
-        x = self._enter(ids, embeddings, mask, None, position_ids, states)
-        layers = []
-        for i, block in enumerate(self.blocks):
-            if trace is not None:
-                trace.append(x)
-            before = None if states is None else states.layers[i]
-            x, state, found = block(x, mask, None, before, memory, weights is not None)
-            layers.append(state)
-            if weights is not None:
-                weights.append(found)
-        B, T = x.shape[:2]
-        count = torch.full((B,), T, device=x.device) if mask is None else mask.sum(1)
-        return self.norm(x), States(layers, count if states is None else states.tokens + count)
+        hidden, layers = self._run_blocks(ids, embeddings, mask, None, position_ids, states, memory, trace, weights)
+        B, T = hidden.shape[:2]
+        count = torch.full((B,), T, device=hidden.device) if mask is None else mask.sum(1)
+        return hidden, States(layers, count if states is None else states.tokens + count)
 
     def step(self, ids: Tensor, states: States | None = None) -> tuple[Tensor, States]:
         """The next token of each sequence, [B] -> [B, dim], and the states to give with the ones after them."""
@@ -173,15 +155,7 @@ class CausalModel(nn.Module):
         """[..., dim] -> [..., vocabulary], by the embedding of the tokens."""
         return F.linear(hidden, self.embed.weight)
 
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        self.grad_checkpointing = enable
-
-    def no_weight_decay(self) -> set[str]:
-        """Names of parameters that are no weights: positions, decays."""
-        names = {name for name, _ in self.named_parameters()}
-        return {name for name in names if any(part in {"positions", *KEPT} for part in name.split("."))}
-
-    def _enter(
+    def _run_blocks(
         self,
         ids: Tensor | None,
         embeddings: Tensor | None,
@@ -189,27 +163,27 @@ class CausalModel(nn.Module):
         cu_seqlens: Tensor | None,
         position_ids: Tensor | None,
         states: States | None,
-    ) -> Tensor:
+        memory: str | None,
+        trace: list[Tensor] | None,
+        weights: list[Tensor] | None,
+    ) -> tuple[Tensor, list[Any]]:
+        """[B, T, dim], and what each block keeps if there is a `memory`."""
         if (ids is None) == (embeddings is None):
             raise ValueError("expected either ids or embeddings.")
         x = self.embed(ids) if embeddings is None else embeddings
-        B, T = x.shape[:2]
-        if mask is not None and (mask.shape != (B, T) or mask.dtype != torch.bool):
-            raise ValueError(
-                f"mask has shape {tuple(mask.shape)} and dtype {str(mask.dtype).removeprefix('torch.')}; expected "
-                f"{(B, T)} = [B, T] and bool: True marks a real token."
-            )
-        if self.positions is not None:
-            if position_ids is None:
-                before = None if states is None else states.tokens
-                position_ids = count(x, self.config.max_tokens, mask, cu_seqlens, before=before)
-            x = x + self.positions(position_ids)
-        elif position_ids is not None:
-            raise ValueError(
-                "position_ids is given, but positions is 'none'; expected none: leave them out. "
-                "(Packed sequences are told apart by cu_seqlens.)"
-            )
-        return self.drop(x)
+        check_mask(mask, x.shape[:2])
+        before = None if states is None else states.tokens
+        x = self.drop(add_positions(x, self.positions, position_ids, mask, cu_seqlens, before=before))
+        kept = []
+        for i, block in enumerate(self.blocks):
+            if trace is not None:
+                trace.append(x)
+            past = None if states is None else states.layers[i]
+            x, after, found = self.run(block, x, mask, cu_seqlens, past, memory, weights is not None)
+            kept.append(after)
+            if weights is not None:
+                weights.append(found)
+        return self.norm(x), kept
 
 
 class Block(nn.Module):
@@ -219,7 +193,8 @@ class Block(nn.Module):
         self.attn = make_layer(config, direction="forward")
         self.drop = nn.Dropout(config.dropout)
         self.norm2 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.mlp = Mlp(config.dim, round(config.dim * config.mlp_ratio), config.dropout)
+        hidden = round(config.dim * config.mlp_ratio)
+        self.mlp = Mlp(config.dim, hidden, config.dropout, hidden_dropout=0.0, gelu="tanh")
         self._init_weights(config)
 
     def forward(
@@ -227,59 +202,46 @@ class Block(nn.Module):
         x: Tensor,
         mask: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
-        state: State | None = None,
+        past: Memory | None = None,
         memory: str | None = None,
         weighing: bool = False,
-    ) -> tuple[Tensor, State | None, Tensor | None]:
-        """The output; with `memory` the state after these tokens, which follow those of `state`; and with `weighing`
-        the weights of attention, by which the output is computed then."""
+    ) -> tuple[Tensor, Memory | None, Tensor | None]:
+        """The output; with `memory` ("recurrence" or "cache") what is kept of these tokens and the past; and with
+        `weighing` the weights of attention, by which the output is computed then."""
         normed = self.norm1(x)
         after = weights = None
         if memory is not None:
-            before = None if state is None else {name: y for name, y in state.items() if name not in READ}
-            mixed, after = extend(self.attn, normed, mask, before, memory)
+            mixed, kept = prefill(self.attn, normed, mask, None if past is None else past.kept, memory)
+            after = Memory(kept)
             if weighing:
-                read = _read(normed, mask, state)
-                after |= read
-                mixed, weights = mix_by_weights(self.attn, read["inputs"], read["real"], last=x.shape[1])
+                read = _read(normed, mask, past)
+                after = Memory(kept, *read)
+                mixed, weights = self.attn.forward_by_weights(*read, last=x.shape[1])
         elif weighing:
-            mixed, weights = mix_by_weights(self.attn, normed, mask, cu_seqlens)
+            mixed, weights = self.attn.forward_by_weights(normed, mask, cu_seqlens)
         else:
             mixed = self.attn(normed, mask, cu_seqlens)
         x = x + self.drop(mixed)
         return x + self.mlp(self.norm2(x)), after, weights
 
     def _init_weights(self, config: CausalConfig) -> None:
-        # What is added to the stream of all blocks is smaller the more of them there are.
+        # The more blocks add to the residual stream, the smaller is what each adds.
         added = config.init_std / math.sqrt(2 * config.depth)
         stds = {self.mlp.fc1: config.init_std, self.mlp.fc2: added, self.attn.out_proj: added}
         if not self.attn.variant.state_space_init:
             stds[self.attn.in_proj] = config.init_std
         for linear, std in stds.items():
-            nn.init.normal_(linear.weight, std=std)
-            nn.init.zeros_(linear.bias)
+            init_linear(linear, std)
 
 
-def _read(x: Tensor, mask: Tensor | None, state: State | None) -> State:
+def _read(x: Tensor, mask: Tensor | None, past: Memory | None) -> tuple[Tensor, Tensor]:
     """All that a layer has read so far, and which of it is real."""
-    new = {"inputs": x, "real": x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask}
-    if state is None:
-        return new
-    if not state.keys() >= new.keys():
+    mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+    if past is None:
+        return x, mask
+    if past.inputs is None or past.mask is None:
         raise ValueError(
             "weights are asked for, but the state has none of the tokens before; expected to be asked for them in all "
             "calls since the first: a state has all tokens in one sum."
         )
-    return {name: torch.cat([state[name], new[name]], 1) for name in READ}
-
-
-class Mlp(nn.Module):
-    def __init__(self, dim: int, hidden: int, dropout: float):
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.act = nn.GELU(approximate="tanh")
-        self.fc2 = nn.Linear(hidden, dim)
-        self.drop = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.drop(self.fc2(self.act(self.fc1(x))))
+    return torch.cat([past.inputs, x], 1), torch.cat([past.mask, mask], 1)

@@ -1,6 +1,6 @@
-"""FLOPs of a model's forward pass, part by part, and its parameters; from its config, without building all of it.
+"""FLOPs of an image model's forward pass, part by part, and its parameters; from its config alone.
 
-A multiply-add is two. What counts and what does not is said in lion/ops/flops.py.
+A multiply-add counts as two. lion/ops/flops.py says what counts and what does not.
 """
 
 import functools
@@ -22,7 +22,7 @@ Size = int | tuple[int, int] | None  # of an image, in pixels; None: the config'
 
 
 def model_flops(config: VisionConfig, image_size: Size = None, form: str = "scan") -> dict[str, int]:
-    """Of one image, by part. `form` is "full", "scan" or "rnn"; softmax has one form."""
+    """FLOPs for one image, by part. `form` is "full", "scan" or "rnn"; softmax has one form."""
     one_of("form", form, FORMS)
     patches, tokens = _patches(config, image_size), tokens_of(config, image_size)
     blocks = [_block(config, direction) for direction in directions(config.direction, config.depth)]
@@ -43,9 +43,10 @@ def tokens_of(config: VisionConfig, image_size: Size = None) -> int:
 
 
 def parameters_of(config: VisionConfig) -> int:
-    """How many a model has."""
+    """The number of a model's parameters."""
     blocks = sum(_block(config, direction).parameters for direction in directions(config.direction, config.depth))
-    return _parameters_around(replace(config, depth=0, mixer="softmax", orders=(), features=None, decay=None)) + blocks
+    around = replace(config, depth=0, variant="softmax", orders=(), features=None, decay=None)
+    return _parameters_around(around) + blocks
 
 
 def _patches(config: VisionConfig, image_size: Size) -> int:
@@ -57,7 +58,7 @@ def _patches(config: VisionConfig, image_size: Size) -> int:
 
 
 class Costs(NamedTuple):
-    """Of a block. All of a model's blocks with one direction are alike."""
+    """What a block costs. All of a model's blocks with one direction are alike."""
 
     parameters: int
     projections: int  # FLOPs per token
@@ -73,7 +74,7 @@ def _block(config: VisionConfig, direction: Direction) -> Costs:
 
 @functools.cache
 def _parameters_around(config: VisionConfig) -> int:
-    """Of all that is no block."""
+    """Parameters outside the blocks."""
     return _count(VisionModel(config))
 
 
@@ -81,10 +82,10 @@ def _count(module: nn.Module) -> int:
     return sum(x.numel() for x in module.parameters())
 
 
-def _projections(mixer: nn.Module) -> int:
-    """FLOPs per token of what treats every token alike: linear layers, short convolutions, random features."""
+def _projections(layer: nn.Module) -> int:
+    """FLOPs per token of linear layers, short convolutions and random features."""
     total = 0
-    for module in mixer.modules():
+    for module in layer.modules():
         if isinstance(module, nn.Linear | nn.Conv1d):
             total += 2 * module.weight.numel()
         if isinstance(module, LionAttention) and "directions" in dict(module.features.named_buffers()):
@@ -92,10 +93,10 @@ def _projections(mixer: nn.Module) -> int:
     return total
 
 
-def _calls(mixer: nn.Module) -> list[Attention]:
-    found = [of(module) for module in mixer.modules() for kind, of in CALLS.items() if isinstance(module, kind)]
+def _calls(layer: nn.Module) -> list[Attention]:
+    found = [of(module) for module in layer.modules() for kind, of in CALLS.items() if isinstance(module, kind)]
     if not found:
-        raise ValueError(f"the FLOPs of a {type(mixer).__name__} are not known; expected a row for it in CALLS.")
+        raise ValueError(f"the FLOPs of a {type(layer).__name__} are not known; expected a row for it in CALLS.")
     return [call for calls in found for call in calls]
 
 
@@ -123,12 +124,14 @@ def _decay(layer: LionAttention) -> str:
     if layer.variant.softmax or layer.variant.delta:
         return SOFTMAX if layer.variant.softmax else "delta"
     log_decay = layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay
+    if isinstance(log_decay, tuple):  # forward and reverse, of one kind
+        log_decay = log_decay[0]
     return "none" if log_decay is None else "diagonal" if log_decay.dim() in (2, 4) else "scalar"
 
 
-def _of_hydra(mixer: Hydra) -> list[Attention]:
-    inner, state, *_ = mixer.parts
-    return [Attention(0, mixer.heads, state, inner // mixer.heads, "scalar", ways=1)] * len(mixer.ways)
+def _of_hydra(layer: Hydra) -> list[Attention]:
+    inner, state, *_ = layer.parts
+    return [Attention(0, layer.heads, state, inner // layer.heads, "scalar", ways=1)] * len(layer.ways)
 
 
 def _of_selective_scan(scan: SelectiveScan) -> list[Attention]:

@@ -1,11 +1,12 @@
-"""Models by name: `lion_s_2scan_tiny_patch16_224` and the like."""
+"""Image models by name: `lion_s_2scan_tiny_patch16_224` and the like."""
 
 from dataclasses import fields, replace
 from typing import Any
 
 from torch import nn
 
-from lion.models.mixers import MIXERS
+from lion.legacy import current
+from lion.models.baselines import BASELINES
 from lion.models.vision import VisionConfig, VisionModel
 from lion.nn.decay import DECAYS, NoDecay
 from lion.nn.variants import VARIANTS
@@ -23,28 +24,28 @@ def _vision_models() -> dict[str, VisionConfig]:
     found: dict[str, VisionConfig] = {}
     for size, shape in SIZES.items():
         name = f"{{}}_{size}_patch16_224".format
-        for mixer in VARIANTS:
-            config = VisionConfig(mixer=mixer, **shape, **OWN.get(mixer, {}))
-            decays = DECAYS[VARIANTS[mixer].decay] is not NoDecay
-            # Where nothing decays, nothing tells the tokens' places.
+        for variant in VARIANTS:
+            config = VisionConfig(variant=variant, **shape, **OWN.get(variant, {}))
+            decays = DECAYS[VARIANTS[variant].decay] is not NoDecay
+            # Without decays, only learned positions tell the order of tokens.
             config = config if decays else replace(config, positions="learned")
-            found[name(mixer)] = config
+            found[name(variant)] = config
             if decays:
-                found[name(f"{mixer}_2scan")] = replace(config, orders=TWO_SCANS)
+                found[name(f"{variant}_2scan")] = replace(config, orders=TWO_SCANS)
         found[name("deit_distilled")] = replace(found[name("softmax")], distillation_token=True)
-        for mixer in MIXERS:  # their blocks do an MLP's work too: twice as many, without
-            found[name(mixer)] = VisionConfig(mixer=mixer, **shape, depth=24, mlp_ratio=0, **OWN.get(mixer, {}))
+        for variant in BASELINES:  # their blocks replace MLPs too: twice as many blocks, without MLPs
+            found[name(variant)] = VisionConfig(variant=variant, **shape, depth=24, mlp_ratio=0, **OWN.get(variant, {}))
     return found
 
 
-VIM = {"positions": "learned", "class_token": False, "pool": "mean"}  # it has its class token in the middle
-# What models have of their own. (The paper's section on vision takes elu + 1 for LION-LIT.)
-OWN: dict[str, dict[str, Any]] = {"lion_lit": {"features": "elu"}, "vim": VIM}
+VIM = {"positions": "learned", "class_token": False, "pool": "mean"}  # Vim's own class token is in the middle
+# Fields that differ for some variants. (The paper's section on vision takes elu + 1 for LION-LIT.)
+OWN: dict[str, dict[str, Any]] = {"lion_lit": {"features": "elu_plus_one"}, "vim": VIM}
 MODELS: dict[str, VisionConfig] = _vision_models()
 
 
 def names_without_size() -> list[str]:
-    """Of all models: lion_s, lion_s_2scan, hydra, ..."""
+    """The models' names without their sizes: lion_s, lion_s_2scan, hydra, ..."""
     ending = f"_{next(iter(SIZES))}_patch16_224"
     return [name.removesuffix(ending) for name in MODELS if name.endswith(ending)]
 
@@ -53,6 +54,7 @@ def model_config(name: str, **changes: Any) -> VisionConfig:
     """The config of a model by name, with some fields changed."""
     one_of("model", name, MODELS)
     known = {field.name for field in fields(VisionConfig)}
+    changes = current(changes, known, warn=True)
     for field in changes:
         one_of("field", field, known)
     return replace(MODELS[name], **changes)

@@ -1,12 +1,11 @@
 """Models in folders: config.json says what a model is, model.safetensors has its weights. Nothing is pickled.
 
-The weights' file holds the config too, as metadata, and is moved into place last, in one step. So whenever a save is
-cut short, or somebody reads in the middle of one, config and weights are both the old ones or both the new ones.
-config.json is for people, and for weights that were written by something else.
+The weights' file holds the config too, as metadata, and is moved into place last, in one step. So config and weights
+are always both old or both new, even if a save is interrupted or somebody reads in the middle of one. config.json is
+for people, and for weights that were written by something else.
 """
 
 import contextlib
-import importlib
 import io
 import json
 import logging
@@ -21,21 +20,20 @@ from torch import Tensor, nn
 from lion import checksums, files
 from lion._version import __version__
 from lion.configs import checked, from_json, to_json
-from lion.memory import outline
+from lion.machine import outline
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.vision import VisionConfig, VisionModel
-from lion.text import short
+from lion.terminal import short
 
 KINDS: dict[str, tuple[type, type[nn.Module]]] = {  # config, and model of it
     "vision": (VisionConfig, VisionModel),
     "long": (LongConfig, LongModel),
 }
-# Where the classes are, by what Hugging Face's config.json calls model_type.
-HUGGING_FACE = {"lion": "lion.integrations.hf", "lion_causal": "lion.integrations.hf_causal"}
+HUGGING_FACE = ("lion", "lion_causal")  # model_type in config.json, of models in lion.integrations.hf
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # Hugging Face's, of a model in several files
 SHOWN = 3  # names in an error
-# Parameters that weights of before do not fit any more, by a part of their names, and what to do about it.
+# Parameters whose shape has changed, by a part of their names, and what to do about weights of earlier versions.
 CHANGED = {
     "output_norm": "The output norms of mamba2, rwkv6, hgrn2 and xlstm have become those of their authors "
     "(CHANGELOG.md): train the model again, or load it with the lion that has written it.",
@@ -45,7 +43,7 @@ log = logging.getLogger("lion")
 
 
 class Description(NamedTuple):
-    """What config.json says."""
+    """The content of config.json."""
 
     kind: str
     config: dict[str, Any]
@@ -58,9 +56,9 @@ class Description(NamedTuple):
         return Description(plain["kind"], plain["config"], str(plain.get("lion", "unknown")))
 
     def model(self, path: Path, fits: Callable[[nn.Module], None]) -> nn.Module:
-        """The model that `fits` has nothing to say against; it is asked before there is memory for the weights."""
+        """The model; `fits` refuses a sketch of it before memory for the weights is allocated."""
         writer = f"the model was saved by lion {self.lion}, and this is {__version__}"
-        if self.kind not in tuple(KINDS):  # what cannot be a key is refused, too
+        if self.kind not in tuple(KINDS):  # a tuple, as the kind may be unhashable
             known = ", ".join(map(repr, KINDS))
             raise ValueError(f"{path}: kind is {short(repr(self.kind))}; expected one of {known}: {writer}.")
         config, model = KINDS[self.kind]
@@ -74,9 +72,9 @@ class Description(NamedTuple):
 
 
 def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Tensor] | None = None) -> None:
-    """Write a model into a folder, in place of one that may be there; with other weights than its own, if given.
+    """Write a model into a folder, and replace one that is there; `weights` take the place of the model's own.
 
-    One of Hugging Face's kind is written as those are, for `from_pretrained`.
+    A model of transformers' kind is written for `from_pretrained`.
     """
     folder = Path(folder)
     save_pretrained: Callable[..., object] | None = getattr(model, "save_pretrained", None)
@@ -89,7 +87,7 @@ def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Te
     tensors = files.apart(model.state_dict() if weights is None else weights)
     from safetensors.torch import save
 
-    # One entry: of several, safetensors writes any first, and the same model would not be the same bytes.
+    # A single entry, because safetensors writes several in any order: the same model is always the same bytes.
     content = io.BytesIO(save(tensors, {"lion": json.dumps(description)}))
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / CONFIG, description)
@@ -101,7 +99,7 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.
     config_path, path = Path(folder) / CONFIG, Path(folder) / WEIGHTS
     _need(config_path)
     plain = files.read_json(config_path)
-    if isinstance(plain, dict) and plain.get("model_type") in tuple(HUGGING_FACE):  # it may be anything
+    if isinstance(plain, dict) and plain.get("model_type") in HUGGING_FACE:
         if not (Path(folder) / INDEX).exists():
             _need(path)
         return _load_pretrained(Path(folder), plain).to(device)
@@ -126,43 +124,42 @@ def _need(path: Path) -> None:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without transformers' progress bars: it takes a moment."""
+    """Without transformers' progress bars and reports: it takes a moment, and the caller says what is wrong."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
 
 
 def load_pretrained(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """A model of Hugging Face's kind, and what there is to say of its weights: missing, unexpected and so on."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # it would say the same
+    """A model of transformers' kind, and which of its weights are missing, unexpected and so on."""
     try:
         with quietly():
             return kind.from_pretrained(folder, output_loading_info=True, **options)
     except ValueError:
         raise
-    except Exception as problem:  # transformers stumbles over files in its own ways
+    except Exception as problem:  # transformers raises many kinds of errors for damaged files
         raise files.DamagedFile(f"{folder} cannot be loaded: {problem}") from problem
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def _load_pretrained(folder: Path, plain: dict[str, Any]) -> nn.Module:
-    home, path = importlib.import_module(HUGGING_FACE[plain["model_type"]]), folder / CONFIG
+    from lion.integrations import hf
+
+    path = folder / CONFIG
     names = checked(tuple[str, ...] | None, plain.get("architectures"), f"{path}: architectures")
     name = next(iter(names or ()), "model without a name")
-    known = [x for x in home.__all__ if hasattr(getattr(home, x), "base_model_prefix")]
+    kinds = {x: getattr(getattr(hf, x), "config_class", None) for x in hf.__all__}
+    known = [x for x, config in kinds.items() if config is not None and config.model_type == plain["model_type"]]
     if name not in known:
         raise ValueError(f"{path} is of a {short(name)}; expected one of {', '.join(known)}.")
-    model, found = load_pretrained(getattr(home, name), folder)
+    model, found = load_pretrained(getattr(hf, name), folder)
     wrong = {what.replace("_", " "): sorted(map(str, names)) for what, names in found.items()}
     if any(wrong.values()):
         raise ValueError(misfit(folder / WEIGHTS, wrong))
@@ -178,7 +175,7 @@ def _kind(model: nn.Module) -> str:
 
 
 def _checksum_of_before(tensors: Mapping[str, Tensor]) -> int:
-    """Of models that have it in their description: of the tensors alone."""
+    """The checksum that earlier versions kept in the description: of the tensors alone."""
     crc = 0
     for name in sorted(tensors):
         crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
@@ -224,7 +221,7 @@ def _check_fit(wanted: Mapping[str, Tensor], got: Mapping[str, Tensor], path: Pa
 
 
 def misfit(path: Path, problems: Mapping[str, Iterable[str]]) -> str:
-    """How weights do not fit a config, and what to do about it: for each problem, names of tensors."""
+    """The message for weights that do not fit a config: names of tensors by problem, and a remedy."""
     words = "; ".join(f"{what}: {_some(names)}" for what, names in problems.items() if names)
     remedies = "".join(f" {remedy}" for part, remedy in CHANGED.items() if part in words)
     return f"{path} does not fit its config. {words[0].upper()}{words[1:]}.{remedies}"

@@ -1,7 +1,7 @@
-"""TorchScript: `torch.jit.script(model)` of the image models.
+"""TorchScript: `torch.jit.script(model)` for the image models.
 
-TorchScript compiles Python of a few types and no libraries. A mixer is more than that, but torch.export makes a graph
-of it, for any number of images and tokens, of torch's own operators: and that is Python which TorchScript compiles.
+TorchScript compiles a small part of Python. A layer of attention is more than that. But torch.export turns it into a
+graph of torch's own operators, for any number of images and tokens, which TorchScript compiles.
 """
 
 import copy
@@ -12,26 +12,26 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim
 
-KEPT = 32  # graphs of mixers that are alike, but for their weights
+KEPT = 32  # graphs; layers that differ in their weights only share one
 SIZES = {"x": {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, "height": Dim.DYNAMIC, "width": Dim.DYNAMIC}
 
-_graphs: dict[str, tuple[fx.Graph, dict[str, Tensor]]] = {}  # and their constants, by likeness
+_graphs: dict[str, tuple[fx.Graph, dict[str, Tensor]]] = {}  # with their constants, by `likeness`
 
 
 class Scriptable(nn.Module):
-    """A mixer, forward(x, grid), in whose place torch.jit.script compiles a graph with the same parameters."""
+    """A layer, forward(x, grid), in whose place torch.jit.script compiles a graph with the same parameters."""
 
     def to_export(self) -> nn.Module:
-        """What to make the graph of: itself, or a twin that computes the same."""
+        """The module that is exported: this one, or a twin that computes the same."""
         return self
 
     def __prepare_scriptable__(self) -> nn.Module:
-        mixer = self.to_export()
-        key = likeness(mixer)
+        layer = self.to_export()
+        key = likeness(layer)
         if key not in _graphs:
             if len(_graphs) == KEPT:
                 _graphs.clear()
-            _graphs[key] = _graph_of(mixer)
+            _graphs[key] = _graph_of(layer)
         graph, constants = _graphs[key]
         tensors = {**constants, **dict(self.named_parameters()), **dict(self.named_buffers())}
         module = fx.GraphModule(tensors, copy.copy(graph)).train(self.training)
@@ -41,14 +41,14 @@ class Scriptable(nn.Module):
 
 
 class WithScriptable(nn.Module):
-    """A model with such mixers. torch.jit.script exchanges them in place: in a copy, with the same parameters."""
+    """A model with such layers. torch.jit.script replaces them in place: so it gets a copy with the same parameters."""
 
     def __prepare_scriptable__(self) -> nn.Module:
         return copy.deepcopy(self, {id(x): x for x in (*self.parameters(), *self.buffers())})
 
 
 def likeness(module: nn.Module) -> str:
-    """The same for modules whose graphs are."""
+    """A text that is the same for modules with the same graph."""
     parts = []
     for name, part in module.named_modules():
         options = {key: value for key, value in vars(part).items() if not key.startswith("_")}
@@ -59,21 +59,21 @@ def likeness(module: nn.Module) -> str:
 
 
 class _ByTokens(nn.Module):
-    """Height and width by themselves: torch.export frees numbers, not those of a tuple."""
+    """A layer that takes height and width apart: torch.export cannot make the numbers of a tuple dynamic."""
 
-    def __init__(self, mixer: nn.Module):
+    def __init__(self, layer: nn.Module):
         super().__init__()
-        self.mixer = mixer
+        self.layer = layer
 
     def forward(self, x: Tensor, height: int, width: int) -> Tensor:
-        return self.mixer(x, grid=(height, width))
+        return self.layer(x, grid=(height, width))
 
 
-def _graph_of(mixer: Any) -> tuple[fx.Graph, dict[str, Tensor]]:
-    """forward(x, grid) as a graph that TorchScript compiles, and the tensors in it that are not the mixer's own."""
-    height, width, like = 5, 7, next(mixer.parameters())
-    x = torch.zeros(2, 1 + height * width, mixer.dim, dtype=like.dtype, device=like.device)
-    exported = torch.export.export(_ByTokens(mixer), (x, height, width), dynamic_shapes=SIZES).module()
+def _graph_of(layer: Any) -> tuple[fx.Graph, dict[str, Tensor]]:
+    """forward(x, grid) as a graph that TorchScript compiles, and the tensors in it that are not the layer's own."""
+    height, width, like = 5, 7, next(layer.parameters())
+    x = torch.zeros(2, 1 + height * width, layer.dim, dtype=like.dtype, device=like.device)
+    exported = torch.export.export(_ByTokens(layer), (x, height, width), dynamic_shapes=SIZES).module()
     graph, new = fx.Graph(), {}
     for node in exported.graph.nodes:
         if node.op == "placeholder":
@@ -90,18 +90,18 @@ def _graph_of(mixer: Any) -> tuple[fx.Graph, dict[str, Tensor]]:
             new[node].target = _scriptable_target(node)
     graph.eliminate_dead_code()
     graph.lint()
-    own = {name for name, _ in (*mixer.named_parameters(), *mixer.named_buffers())}
+    own = {name for name, _ in (*layer.named_parameters(), *layer.named_buffers())}
     attributes = [node.target for node in graph.nodes if node.op == "get_attr"]
     return graph, {name: operator.attrgetter(name)(exported) for name in attributes if name not in own}
 
 
 def _only_checks(node: fx.Node) -> bool:
-    """Whether a node of an exported graph refuses inputs, and computes nothing."""
+    """Whether a node of an exported graph only checks inputs."""
     return node.op == "call_module" or "_assert" in str(node.target)
 
 
 def _scriptable_target(node: fx.Node) -> Any:
     if node.op == "get_attr":
-        return str(node.target).removeprefix("mixer.")
+        return str(node.target).removeprefix("layer.")
     # TorchScript finds overloads by their arguments.
     return node.target.overloadpacket if isinstance(node.target, torch._ops.OpOverload) else node.target

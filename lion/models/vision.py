@@ -1,68 +1,54 @@
-"""Image classifiers: a vision transformer with any of the mixers, at any image size.
+"""Image classifiers: a vision transformer with any of the variants, at any image size.
 
 Parameters are named as timm names those of its VisionTransformer, and the model has the methods that timm expects,
 but needs no timm.
 """
 
+import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from lion.configs import check
-from lion.limits import (
-    Channels,
-    Classes,
-    Depth,
-    Heads,
-    OneOf,
-    Patch,
-    Pixels,
-    Ratio,
-    Share,
-    ShareBelowOne,
-    Width,
-)
-from lion.models.mixers import make_mixer
-from lion.models.scripting import WithScriptable
-from lion.nn.layers import directions
+from lion.legacy import takes_old_names
+from lion.limits import Channels, Classes, Heads, OneOf, Patch, Pixels, Ratio, Share, ShareBelowOne, Width
+from lion.models.baselines import BASELINES
+from lion.models.blocks import NO_WEIGHTS, Backbone, Mlp, ModelConfig, make_layer
+from lion.models.scripting import Scriptable, WithScriptable
+from lion.nn.layers import LionAttention, directions
+from lion.nn.variants import VARIANTS
 from lion.ops.checks import Direction
 
-POSITIONS = ("learned", "none")
 POOLS = ("token", "mean", "none")  # "none": every token is classified
 
 
-@dataclass(frozen=True)
-class VisionConfig:
-    mixer: str = "lion_s"  # a key of lion.VARIANTS, or of lion.models.mixers.MIXERS
+@takes_old_names
+@dataclass(frozen=True, kw_only=True)
+class VisionConfig(ModelConfig):
+    variant: Annotated[str, OneOf((*VARIANTS, *BASELINES))] = field(default="lion_s", kw_only=False)
     dim: Width = 192
-    depth: Depth = 12
     heads: Heads = 3
     mlp_ratio: Ratio = 4.0  # 0: blocks without an MLP
     patch_size: Patch = 16
     image_size: tuple[Pixels, Pixels] = (224, 224)  # of training; others can be used at any time
     in_channels: Channels = 3
-    num_classes: Classes = 1000  # 0: no classifier, the pooled features come out
+    num_classes: Classes = 1000  # 0: no classifier, the output is the pooled features
     class_token: bool = True
     distillation_token: bool = False
-    positions: Annotated[str, OneOf(POSITIONS)] = "none"
     pool: Annotated[str, OneOf(POOLS)] = "token"
     orders: tuple[str, ...] = ()  # paths through the patches (lion.nn.orders)
-    direction: str = "both"  # or "forward", "backward", "alternating" by layer
-    features: str | None = None  # in place of the variant's own, as the next three
-    decay: str | None = None
-    norm: str | None = None
+    direction: str = "both"  # or "forward", "reverse", "alternating" by layer
     double_diagonal: bool = False
-    dropout: Share = 0.0  # of the tokens that enter, and of the MLPs
-    drop_path: ShareBelowOne = 0.0  # of the last block; those before it less
+    dropout: Share = 0.0  # of the embedded patches, and of the MLPs
+    drop_path: ShareBelowOne = 0.0  # of the last block; linearly less in those before it
+    two_sided: bool = False  # decays of their own for each direction
 
     def __post_init__(self):
-        check(self)
+        super().__post_init__()
         if self.pool == "token" and not self.class_token:
             raise ValueError("pool is 'token', but there is no class token; expected pool='mean'.")
         if self.pool == "token" and self.direction == "forward":
@@ -74,8 +60,10 @@ class VisionConfig:
             raise ValueError("pool is 'mean'; expected 'token' with a distillation token: each token has a classifier.")
 
 
-class VisionModel(WithScriptable):
+class VisionModel(WithScriptable, Backbone):
     """[B, channels, height, width] -> [B, classes]"""
+
+    no_weights = (*NO_WEIGHTS, "cls_token", "dist_token", "pos_embed")
 
     def __init__(self, config: VisionConfig):
         super().__init__()
@@ -83,7 +71,6 @@ class VisionModel(WithScriptable):
         self.num_classes, self.in_chans, self.pool = config.num_classes, config.in_channels, config.pool
         self.num_features = self.embed_dim = self.head_hidden_size = config.dim
         self.num_prefix_tokens = config.class_token + config.distillation_token
-        self.grad_checkpointing = False
         self.distilled_training = False  # whether training returns the outputs of both classifiers
         self.patch_embed = PatchEmbed(config)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, config.dim)) if config.class_token else None
@@ -116,10 +103,7 @@ class VisionModel(WithScriptable):
         """[B, tokens, dim], normalised; the class token first, if there is one."""
         x, grid = self._embed(x)
         for block in self.blocks:
-            if self.grad_checkpointing and not torch.jit.is_scripting():
-                x = checkpointed(block, x, grid)
-            else:
-                x = block(x, grid)
+            x = block(x, grid) if torch.jit.is_scripting() else self.run(block, x, grid)
         return self.norm(x)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor | tuple[Tensor, Tensor]:
@@ -152,7 +136,7 @@ class VisionModel(WithScriptable):
         x, grid = self._embed(x)
         found = []
         for i, block in enumerate(self.blocks[: max(wanted) + 1] if stop_early else self.blocks):
-            x = checkpointed(block, x, grid) if self.grad_checkpointing else block(x, grid)
+            x = self.run(block, x, grid)
             if i in wanted:
                 found.append(self.norm(x) if norm else x)
         prefix = [y[:, : self.num_prefix_tokens] for y in found]
@@ -165,7 +149,7 @@ class VisionModel(WithScriptable):
     def prune_intermediate_layers(
         self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop the blocks behind the last one wanted, and what comes after."""
+        """Drop the blocks behind the last one that is wanted; also the norm and the classifier."""
         wanted = self._block_indices(indices)
         self.blocks = self.blocks[: max(wanted) + 1]
         self.config = replace(self.config, depth=len(self.blocks))
@@ -185,38 +169,27 @@ class VisionModel(WithScriptable):
             raise ValueError(f"global_pool is {global_pool!r}; expected 'token', 'avg' or '', for none.")
         self.config = replace(self.config, num_classes=num_classes, pool=pool)
         self.num_classes, self.pool = num_classes, pool
-        like = self.patch_embed.proj.weight
-        self.head = self._classifier(num_classes).to(like).train(self.training)
-        if self.head_dist is not None:
-            self.head_dist = self._classifier(num_classes).to(like).train(self.training)
+        for name in ("head",) if self.head_dist is None else ("head", "head_dist"):
+            setattr(self, name, self._classifier(num_classes).to(self.patch_embed.proj.weight).train(self.training))
 
     def set_input_size(self, img_size: int | tuple[int, int] | None = None, patch_size: int | None = None) -> None:
-        """The size that learned positions belong to. (Images of another size can be classified without this.)"""
+        """Resample learned positions for a size. (Images of another size can be classified without this.)"""
         if patch_size is not None and patch_size != self.config.patch_size:
             raise ValueError(f"patch_size is {patch_size}; expected {self.config.patch_size}: patches keep their size.")
         if img_size is None:
             return
         size = (img_size, img_size) if isinstance(img_size, int) else (img_size[0], img_size[1])
-        if self.pos_embed is not None:  # while the grid that they are of is still known
+        if self.pos_embed is not None:  # before the grid that they belong to is replaced
             positions = self._positions(self.pos_embed, self.patch_embed.grid(*size)).detach().clone()
             self.pos_embed = nn.Parameter(positions, requires_grad=self.pos_embed.requires_grad)
         self.config = replace(self.config, image_size=size)
         self.patch_embed.set_image_size(size)
 
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        self.grad_checkpointing = enable
-
     def set_distilled_training(self, enable: bool = True) -> None:
         self.distilled_training = enable
 
-    def no_weight_decay(self) -> set[str]:
-        """Names of parameters that are no weights: tokens, positions, decays."""
-        tokens = {"cls_token", "dist_token", "pos_embed"}
-        names = {name for name, _ in self.named_parameters()}
-        return {name for name in names if name in tokens or any(part in KEPT for part in name.split("."))}
-
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """How parameters belong to layers, by regular expressions, for layer-wise learning rates."""
+        """Regular expressions that assign parameters to layers, for layer-wise learning rates."""
         blocks: Any = r"^blocks\.(\d+)" if coarse else [(r"^blocks\.(\d+)", None), (r"^norm", (99999,))]
         return {"stem": r"^cls_token|^dist_token|^pos_embed|^patch_embed", "blocks": blocks}
 
@@ -259,7 +232,7 @@ class VisionModel(WithScriptable):
         return head
 
     def _init_weights(self) -> None:
-        # Positions as large as what patches become: with the usual 0.02 it takes long to tell places apart.
+        # Positions are as large as embedded patches: with the usual 0.02, learning to tell them apart takes long.
         for token, std in ((self.cls_token, 0.02), (self.dist_token, 0.02), (self.pos_embed, 1.0)):
             if token is not None:
                 nn.init.trunc_normal_(token, std=std, a=-2 * std, b=2 * std)
@@ -270,19 +243,15 @@ class VisionModel(WithScriptable):
                     nn.init.zeros_(linear.bias)
 
 
-def checkpointed(block: nn.Module, x: Tensor, grid: tuple[int, int]) -> Tensor:
-    return checkpoint(block, x, grid, use_reentrant=False) if torch.is_grad_enabled() else block(x, grid)
-
-
 @torch.fx.wrap  # one node of a traced graph: it asks for sizes
 def fit_positions(positions: Tensor, prefix: int, own: tuple[int, int], grid: tuple[int, int]) -> Tensor:
-    """Learned positions [1, tokens, dim] of a grid, for another one. Those of a checkpoint of another size than the
-    model's are taken for a square's."""
+    """Learned positions [1, tokens, dim] of one grid, resampled for another. If their number does not fit their own
+    grid, as in a checkpoint of another size, they are taken for those of a square."""
     patches = positions.shape[1] - prefix
     if own[0] * own[1] != patches:
         side = int(math.sqrt(patches))
         own = (side, side)
-    for_all_sizes = False  # then a graph cannot ask for this one
+    for_all_sizes = False  # a graph exported for all sizes cannot ask for this one
     if not torch.jit.is_scripting():
         for_all_sizes = torch.compiler.is_exporting()
     if not for_all_sizes and own == grid:
@@ -293,11 +262,8 @@ def fit_positions(positions: Tensor, prefix: int, own: tuple[int, int], grid: tu
     return torch.cat([positions[:, :prefix], maps.flatten(2).transpose(1, 2).to(positions.dtype)], 1)
 
 
-KEPT = {"decay", "bonus", "skip"}  # parts of the names of a mixer's parameters that are decays and the like
-
-
 class PatchEmbed(nn.Module):
-    """Patches as tokens, row by row. What is no whole patch is filled up with zeros, below and to the right."""
+    """Patches as tokens, row by row. Zeros fill up incomplete patches, below and to the right."""
 
     def __init__(self, config: VisionConfig):
         super().__init__()
@@ -341,7 +307,7 @@ class Block(nn.Module):
         super().__init__()
         dim = config.dim
         self.norm1 = nn.LayerNorm(dim, eps=1e-6)
-        self.attn = make_mixer(config, direction)
+        self.attn = make_image_layer(config, direction)
         self.drop_path = DropPath(drop_path)
         with_mlp = config.mlp_ratio > 0
         self.norm2 = nn.LayerNorm(dim, eps=1e-6) if with_mlp else None
@@ -354,20 +320,23 @@ class Block(nn.Module):
         return x
 
 
-class Mlp(nn.Module):
-    def __init__(self, dim: int, hidden: int, dropout: float = 0.0):
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.act = nn.GELU()
-        self.fc2 = nn.Linear(hidden, dim)
-        self.drop = nn.Dropout(dropout)
+class ImageAttention(Scriptable, LionAttention):
+    """LionAttention, for models that TorchScript compiles."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
+    def to_export(self) -> nn.Module:
+        # The delta rule's scan is a loop in the graph, which TorchScript does not know.
+        return copy.copy(self).set_form("full") if self.variant.delta else self
+
+
+def make_image_layer(config: VisionConfig, direction: Direction) -> nn.Module:
+    if config.variant in BASELINES:
+        return BASELINES[config.variant](config.dim, direction)
+    options = {"double_diagonal": config.double_diagonal, "direction": direction, "orders": config.orders or None}
+    return make_layer(config, ImageAttention, **options)
 
 
 class DropPath(nn.Module):
-    """In training, leaves a block out for some of the examples, and makes up for it in the others."""
+    """Stochastic depth: in training, some examples skip a block, and its output is scaled up for the others."""
 
     def __init__(self, probability: float):
         super().__init__()

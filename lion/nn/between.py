@@ -9,25 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lion.nn.arrival import first_met, token_before
 from lion.nn.decay import heads_axis
-from lion.nn.walks import first_met, token_before
-from lion.ops.attention import attention
+from lion.ops.attention import LogDecay, attention
 from lion.ops.checks import BackendName, Direction, Form
 from lion.ops.state import State, States
 
 WAYS: dict[Direction, tuple[Direction, ...]] = {
-    "both": ("forward", "backward"),
+    "both": ("forward", "reverse"),
     "forward": ("forward",),
-    "backward": ("backward",),
+    "reverse": ("reverse",),
 }
-STATES = {"forward": "forward_state", "backward": "reverse_state"}  # arguments of `lion.attention`
 
 
 def attention_between(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    log_decay: Tensor | None,
+    log_decay: LogDecay,
     *,
     self_weight: Tensor | float | None = None,
     direction: Direction = "both",
@@ -51,11 +50,12 @@ def attention_between(
         own = torch.where(mask[:, :, None, None], own, 0)
     states: dict[str, State] = {}
     total = len(paths) * own
-    given = {"forward": forward_state, "backward": reverse_state}
-    costs = (None,) if log_decay is None else log_decay.split(q.shape[2], heads_axis(log_decay))
+    given = {"forward": forward_state, "reverse": reverse_state}
+    both = log_decay if isinstance(log_decay, tuple) else (log_decay, log_decay)
+    costs = [(None,) if x is None else x.split(q.shape[2], heads_axis(x)) for x in both]
     for n, path in enumerate(paths):
         for way in WAYS[direction]:
-            before, exists = token_before(path, way == "backward", mask, cu_seqlens, B)
+            before, exists = token_before(path, way == "reverse", mask, cu_seqlens, B)
             index = before[..., None, None]
             late = [x.gather(1, index.expand(-1, -1, *x.shape[2:])) for x in (k, v)]
             late_k = torch.where(exists[..., None, None], late[0], 0)
@@ -69,14 +69,15 @@ def attention_between(
                 "backend": backend,
                 "chunk_size": chunk_size,
                 "return_states": return_states,
-                STATES[way]: given[way],
+                f"{way}_state": given[way],
             }
-            result: Any = attention(q, late_k, late[1], costs[n % len(costs)], **options)  # of this order, or of all
+            cost = costs[way == "reverse"]
+            result: Any = attention(q, late_k, late[1], cost[n % len(cost)], **options)  # of this order, or of all
             if return_states:
                 result, behind = result
-                states[way] = _with_the_last(behind[way == "backward"], k, v, way == "forward", mask)
+                states[way] = _with_the_last(behind[way == "reverse"], k, v, way == "forward", mask)
             total = total + result
-    return (total, States(states.get("forward"), states.get("backward"))) if return_states else total
+    return (total, States(states.get("forward"), states.get("reverse"))) if return_states else total
 
 
 def _with_the_last(state: State, k: Tensor, v: Tensor, forward: bool, mask: Tensor | None) -> State:

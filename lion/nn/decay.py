@@ -6,7 +6,7 @@ wants, and makes Gates of them. All log decays are <= 0 by construction.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class Gates(NamedTuple):
-    log_decay: Tensor | None = None  # as lion.attention takes it
+    log_decay: Any = None  # as lion.attention takes it: a tensor, or a pair of them
     log_gain: Tensor | None = None  # [B, T, H]
     factor: Tensor | None = None  # [B, T, H], of the values: a gain that no log space is needed for
 
@@ -41,18 +41,34 @@ class PerOrder(Decay):
         return Gates(torch.cat(logs, heads_axis(logs[0])))
 
 
+class TwoSided(Decay):
+    """Decays of their own for each direction. Gates, which act on a key whoever reads it, are the mean of both's."""
+
+    def __init__(self, forward: Decay, reverse: Decay):
+        super().__init__()
+        self.directions = nn.ModuleList([forward, reverse])
+        self.columns = forward.columns + reverse.columns
+        self.gates = forward.gates
+
+    def forward(self, x: Tensor) -> Gates:
+        parts = x.split([decay.columns for decay in self.directions], -1)
+        forward, reverse = (decay(part) for decay, part in zip(self.directions, parts, strict=True))
+        means = ((a + b) / 2 if a is not None else None for a, b in zip(forward[1:], reverse[1:], strict=True))
+        return Gates((forward.log_decay, reverse.log_decay), *means)
+
+
 def heads_axis(log_decay: Tensor) -> int:
-    """Where the heads are in a log_decay, by its rank."""
+    """The dimension of the heads in a log_decay, by its rank."""
     return -1 if log_decay.dim() in (1, 3) else -2
 
 
 def evenly(first: float, last: float, count: int) -> Tensor:
-    """torch.linspace, which transformers makes its own of while it loads a model."""
+    """torch.linspace, which transformers replaces while it loads a model."""
     return first + (last - first) / max(count - 1, 1) * torch.arange(count)
 
 
 def spread(first: float, last: float, *size: int) -> Tensor:
-    """Numbers from the first head's to the last's, the same for the channels of a head."""
+    """Linearly spaced over the heads, the same for the channels of a head."""
     heads = evenly(first, last, size[0])
     return heads.reshape(-1, *[1] * (len(size) - 1)).expand(size).clone()
 
@@ -177,14 +193,15 @@ class LowerBounded(Decay):
 
 
 class StateSpace(Decay):
-    """Mamba's: steps dt = softplus(x), decay exp(-dt A), input times dt. A is per head (Mamba-2) or per channel."""
+    """Mamba's: steps dt = softplus(x), decay exp(-dt A), input times dt. A is per head (Mamba-2) or per channel.
 
-    gates = True
+    Gated DeltaNet has the decays without the factor of the input.
+    """
 
-    def __init__(self, heads: int, channels: int, *, diagonal: bool = False):
+    def __init__(self, heads: int, channels: int, *, diagonal: bool = False, factor: bool = True):
         super().__init__()
         self.columns = heads
-        self.diagonal = diagonal
+        self.diagonal, self.gates = diagonal, factor
         rates = torch.arange(1, channels + 1).expand(heads, -1) if diagonal else evenly(1, 16, heads)
         self.log_rate = nn.Parameter(rates.float().log())
         steps = 10 ** evenly(-3, -1, heads)
@@ -193,7 +210,8 @@ class StateSpace(Decay):
     def forward(self, x: Tensor) -> Gates:
         step = F.softplus(x + self.bias)
         rate = self.log_rate.exp()
-        return Gates(-(step[..., None] if self.diagonal else step) * rate, factor=step)
+        log_decay = -(step[..., None] if self.diagonal else step) * rate
+        return Gates(log_decay, factor=step if self.gates else None)
 
 
 class Complementary(Decay):
@@ -248,6 +266,7 @@ DECAYS: dict[str, Callable[[int, int], Decay]] = {  # by heads and key channels 
     "gated_rfa": Complementary,
     "mamba2": StateSpace,
     "mamba": _with(StateSpace, diagonal=True),
+    "gated_deltanet": _with(StateSpace, factor=False),
     "rwkv6": _with(LowRank, double_exponential=True),
     "gla": LowRank,
     "hgrn2": LowerBounded,

@@ -1,4 +1,4 @@
-"""Feature maps: what q and k go through before their products are taken."""
+"""Feature maps of queries and keys."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.ops.cpu.features import MAPS, available, elu, features_op, silu
+from lion.ops.cpu.features import MAPS, available, elu_plus_one, features_op, unit_silu
 
 # Features [..., D'], and the log of a factor per token that was taken out of them, or None.
 Features = tuple[Tensor, Tensor | None]
@@ -20,7 +20,7 @@ class FeatureMap(nn.Module):
         raise NotImplementedError
 
     def both(self, q: Tensor, k: Tensor) -> tuple[Features, Features]:
-        """Of queries and keys: always by the same map, or their products would mean nothing."""
+        """The features of queries and keys: always by the same map, or their products would mean nothing."""
         return self(q), self(k)
 
 
@@ -46,17 +46,17 @@ class Elementwise(FeatureMap):
 
 
 def relu(x: Tensor) -> Tensor:
-    """With a floor, so that no token is without any weight."""
+    """ReLU with a floor, so that every token has some weight."""
     return F.relu(x) + 1e-6
 
 
 def normalised_silu(x: Tensor) -> Tensor:
-    """Of length 1, so that a delta rule takes back no more than there is."""
+    """SiLU of length 1, so that a delta rule takes back no more than there is."""
     return F.normalize(F.silu(x), dim=-1)
 
 
 def plain_silu(x: Tensor) -> Tensor:
-    """Neither shifted nor normalised: HGRN-2's, of its queries."""
+    """SiLU, neither shifted nor normalised: HGRN-2's for its queries."""
     return F.silu(x)
 
 
@@ -121,8 +121,8 @@ def _elementwise(function: Callable[[Tensor], Tensor]) -> Callable[[int], Featur
 
 
 FEATURE_MAPS: dict[str, Callable[[int], FeatureMap]] = {  # by channels of a head
-    "silu": _elementwise(silu),
-    "elu": _elementwise(elu),
+    "unit_silu": _elementwise(unit_silu),
+    "elu_plus_one": _elementwise(elu_plus_one),
     "relu": _elementwise(relu),
     "sigmoid": _elementwise(torch.sigmoid),
     "identity": _elementwise(identity),

@@ -8,35 +8,40 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from lion import legacy
+from lion.nn.arrival import charge_for_leaving, with_entry
 from lion.nn.between import attention_between
-from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, heads_axis
+from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, TwoSided, heads_axis
 from lion.nn.feature_maps import FEATURE_MAPS
 from lion.nn.orders import ORDERS, grid_orders
 from lion.nn.softmax import softmax_attention, softmax_step
 from lion.nn.tails import GATES, OUTPUT_NORMS
 from lion.nn.variants import VARIANTS, Variant
-from lion.nn.walks import charge_for_leaving, first_met
-from lion.ops.attention import attention
+from lion.ops.attention import LogDecay, attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, NORMS, BackendName, Direction, Form, Norm, check_dense, one_of
 from lion.ops.cpu import projected
 from lion.ops.kernels import FORMS
 from lion.ops.state import State, States
-from lion.ops.streaming import State as StepState
-from lion.ops.streaming import attention_step
+from lion.ops.step import attention_step
 
 
 class Tokens(NamedTuple):
-    """What a layer makes of its input: q, k [B, T, H, D], v [B, T, H, V] and what goes with them."""
+    """The projected input of a layer: q, k [B, T, H, D], v [B, T, H, V], decays and gates."""
 
     q: Tensor
     k: Tensor
     v: Tensor
-    log_decay: Tensor | None
+    log_decay: LogDecay  # a pair where decays are two-sided
     log_gain: Tensor | None
     beta: Tensor | None
     values: Tensor  # v before it was gated
     gate: Tensor  # [B, T, dim or 0], of the output
+
+    def at(self, tokens: slice) -> "Tokens":
+        """Some of the tokens, of a layer with one direction."""
+        given = {name: x for name, x in self._asdict().items() if isinstance(x, Tensor) and x.dim() > 2}
+        return self._replace(**{name: x[:, tokens] for name, x in given.items()})  # fixed decays stay
 
 
 class LionAttention(nn.Module):
@@ -47,13 +52,14 @@ class LionAttention(nn.Module):
         heads: number of heads; dim is a multiple of it. (`mamba` has a head per channel.)
         variant: a key of `lion.VARIANTS`.
         features, decay, norm: take the place of the variant's own (FEATURE_MAPS, DECAYS, lion.attention).
+        two_sided: whether each direction has decays of its own. Only then can a layer tell left from right.
         double_diagonal: count a token's weight of itself twice, as naive sums of both directions do.
-        direction: "both"; "forward" or "backward", where decays act on arrival, as causal models have it.
+        direction: "both"; "forward" or "reverse", where decays act on arrival, as causal models have it.
         orders: names of paths through a grid (ORDERS), or the orders themselves, [N, T]. Each has decays of its
             own, unless the variant gates its input by them.
         grid: height and width of the grid; by default the largest square, other tokens before it.
         bias: whether the projections have one.
-        form, backend, chunk_size: how `lion.attention` computes; never what. `set_form` changes them.
+        form, backend, chunk_size: the algorithm, as of `lion.attention`; the result is the same. `set_form` changes it.
     """
 
     orders: Tensor | None
@@ -67,6 +73,7 @@ class LionAttention(nn.Module):
         features: str | None = None,
         decay: str | None = None,
         norm: Norm | None = None,
+        two_sided: bool = False,
         double_diagonal: bool = False,
         direction: Direction = "both",
         orders: Sequence[str] | Tensor | None = None,
@@ -77,6 +84,7 @@ class LionAttention(nn.Module):
         chunk_size: int | None = None,
     ):
         super().__init__()
+        direction, features = legacy.value("direction", direction), legacy.value("features", features)
         one_of("variant", variant, VARIANTS)
         one_of("direction", direction, DIRECTIONS)
         choices: list[tuple[str, str | None, Collection[str]]] = [
@@ -90,9 +98,9 @@ class LionAttention(nn.Module):
                 one_of(name, choice, known)
                 given[name] = choice
         self.variant: Variant = dataclasses.replace(VARIANTS[variant], **given)
-        self._check_choices(variant, given)
         self.name, self.dim, self.direction = variant, dim, direction
-        self.double_diagonal = double_diagonal
+        self._check_choices(variant, given, two_sided)
+        self.double_diagonal, self.two_sided = double_diagonal, two_sided
         self.form, self.backend, self.chunk_size = form, backend, chunk_size
         self._set_orders(orders, grid)
 
@@ -114,7 +122,7 @@ class LionAttention(nn.Module):
             "beta": self.heads if chosen.delta else 0,
             "gate": dim if any(step in GATES for step in chosen.tail) else 0,
         }
-        # Filled up: with 1,158 columns a product is a tenth slower than with 1,160.
+        # The width is a multiple of 8: with 1,158 columns a product is a tenth slower than with 1,160.
         self.columns["unused"] = -sum(self.columns.values()) % 8
         self.in_proj = nn.Linear(dim, sum(self.columns.values()), bias=bias)
         self.out_proj = nn.Linear(dim, dim, bias=bias)
@@ -136,7 +144,7 @@ class LionAttention(nn.Module):
         forward_state: State | None = None,
         reverse_state: State | None = None,
         return_states: bool = False,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, States]:
         """x [B, T, dim]; mask [B, T], True for real tokens; cu_seqlens of packed sequences, with B = 1.
 
         x may be a piece of a longer sequence: `forward_state` is of all tokens before it, `reverse_state` of all after
@@ -145,16 +153,20 @@ class LionAttention(nn.Module):
         check_dense("x", x)
         orders = self._orders_for(x, grid)
         columns = self.in_proj(x)
-        if return_states or forward_state is not None or reverse_state is not None:
-            y = self._tokens(columns)
-            given = States(forward_state, reverse_state)
-            out, states = self._mix_piece(y, mask, cu_seqlens, orders, given, return_states)
-            out = self._finish(out, y.gate, y.values)
-            return (out, states) if return_states else out
-        if self._at_once and projected.available(columns, self.form, self.backend):
+        piece = return_states or forward_state is not None or reverse_state is not None
+        if not piece and self._at_once and projected.available(columns, self.form, self.backend):
             return self._finish(*self._mix_at_once(columns, mask, cu_seqlens, orders))
         y = self._tokens(columns)
-        return self._finish(self._mix(y, mask, cu_seqlens, orders), y.gate, y.values)
+        mixed = self.mix(
+            y,
+            mask,
+            cu_seqlens,
+            orders,
+            forward_state=forward_state,
+            reverse_state=reverse_state,
+            return_states=return_states,
+        )
+        return (self.finish(mixed[0], y), mixed[1]) if return_states else self.finish(mixed, y)
 
     def weights(
         self,
@@ -168,74 +180,80 @@ class LionAttention(nn.Module):
 
         With `of_mask` all queries and keys are alike, and what is left is the decays' and gates' part in it.
         """
-        y = self._tokens(self.in_proj(x))
+        y = self.tokens(x)
         if of_mask:
             y = y._replace(q=torch.ones_like(y.q), k=torch.ones_like(y.k))
-        T = x.shape[1]
-        ones = torch.eye(T, dtype=y.v.dtype, device=x.device)[None, :, None].expand(x.shape[0], T, self.heads, T)
-        return self._mix(y._replace(v=ones), mask, None, self._orders_for(x, grid)).transpose(1, 2)
+        return self._weights(y, mask, None, self._orders_for(x, grid))
 
-    def _mix(self, y: "Tokens", mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None) -> Tensor:
-        """[B, T, H, V]: the values, mixed."""
-        where: dict[str, Any] = {"mask": mask, "cu_seqlens": cu_seqlens, "orders": orders, "direction": self.direction}
-        if self.variant.softmax:
-            return softmax_attention(y.q, y.k, y.v, **where)
-        where |= self._how()
-        if self.variant.decay_between:
-            return attention_between(y.q, y.k, y.v, y.log_decay, **where)
-        log_decay = y.log_decay
-        if self.direction != "both":
-            log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
-        return attention(y.q, y.k, y.v, log_decay, log_gain=y.log_gain, beta=y.beta, norm=self.variant.norm, **where)
+    def forward_by_weights(
+        self, x: Tensor, mask: Tensor | None = None, cu_seqlens: Tensor | None = None, *, last: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The outputs [B, T, dim], computed from the weights [B, H, T, T], and those; or of the last tokens only.
 
-    def _how(self) -> dict[str, Any]:
-        how = {"form": self.form, "backend": self.backend, "chunk_size": self.chunk_size}
-        return how | {"self_weight": self._self_weight()}
+        The weights are normalised as the variant does it: they need not be positive, nor sum to 1. Gradients of the
+        output reach them. Time and memory grow with T^2.
+        """
+        y, T = self.tokens(x), x.shape[1]
+        rows = slice(0 if last is None else T - last, None)
+        weights = self._weights(y, mask, cu_seqlens, None)[:, :, rows]
+        v = y.v if mask is None else torch.where(mask[:, :, None, None], y.v, 0)
+        mixed = torch.einsum("bhij,bjhv->bihv", weights, v)
+        return self._finish(mixed, y.gate[:, rows], y.values[:, rows]), weights
 
-    def _mix_piece(
+    def _weights(self, y: Tokens, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None) -> Tensor:
+        B, T = y.q.shape[:2]
+        ones = torch.eye(T, dtype=y.v.dtype, device=y.v.device)[None, :, None].expand(B, T, self.heads, T)
+        return self.mix(y._replace(v=ones), mask, cu_seqlens, orders).transpose(1, 2)
+
+    def mix(
         self,
-        y: "Tokens",
-        mask: Tensor | None,
-        cu_seqlens: Tensor | None,
-        orders: Tensor | None,
-        given: States,
-        return_states: bool,
-    ) -> tuple[Tensor, States | None]:
-        """`_mix` of a piece of a sequence, and the states behind it."""
+        y: Tokens,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        orders: Tensor | None = None,
+        *,
+        forward_state: State | None = None,
+        reverse_state: State | None = None,
+        return_states: bool = False,
+    ) -> Any:
+        """[B, T, H, V]: the values, mixed; with `return_states` also the states behind these tokens."""
+        where: dict[str, Any] = {"mask": mask, "cu_seqlens": cu_seqlens, "orders": orders, "direction": self.direction}
+        piece = return_states or forward_state is not None or reverse_state is not None
         if self.variant.softmax:
-            raise ValueError("variant is 'softmax', which has no state but its tokens; expected another variant.")
-        where = self._how() | {"mask": mask, "cu_seqlens": cu_seqlens, "orders": orders, "direction": self.direction}
-        log_decay, backward, entry = y.log_decay, self.direction == "backward", None
-        if self.direction != "both" and log_decay is not None and not self.variant.decay_between:
-            # Decays on arrival: the first token's is the state's, which the last token has not paid for.
-            B, T = y.q.shape[:2]
-            log_decay = log_decay.expand(B, T, *log_decay.shape) if log_decay.dim() <= 2 else log_decay
-            entry = first_met(log_decay if log_decay.dim() == 4 else log_decay[..., None], backward, mask)
-            given = States(*(x if x is None else x.decayed(entry) for x in given))
-            if T:
-                log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
-        where |= {"forward_state": given.forward, "reverse_state": given.reverse, "return_states": return_states}
+            if piece:
+                raise ValueError("variant is 'softmax', which has no state but its tokens; expected another variant.")
+            return softmax_attention(y.q, y.k, y.v, **where)
+        where |= {"form": self.form, "backend": self.backend, "chunk_size": self.chunk_size}
+        where["self_weight"] = self.self_weight()
+        given, entry = States(forward_state, reverse_state), None
+        log_decay: Any = y.log_decay
+        if self.direction != "both" and not self.variant.decay_between:
+            if piece and log_decay is not None:
+                log_decay, entry = with_entry(log_decay, y.q.shape[:2], self.direction, mask)
+                given = States(*(x if x is None else x.decayed(entry) for x in given))
+            log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
+        if piece:
+            where |= {"forward_state": given.forward, "reverse_state": given.reverse, "return_states": return_states}
         if self.variant.decay_between:
-            result: Any = attention_between(y.q, y.k, y.v, log_decay, **where)
-        else:
-            gates: dict[str, Any] = {"log_gain": y.log_gain, "beta": y.beta, "norm": self.variant.norm}
-            result = attention(y.q, y.k, y.v, log_decay, **gates, **where)
-        out, states = result if return_states else (result, None)
-        if states is not None and entry is not None and given[backward] is None:
-            states = States(*(x if x is None else x._replace(log_decay=x.log_decay + entry) for x in states))
-        return out, states
+            return attention_between(y.q, y.k, y.v, log_decay, **where)
+        gates: dict[str, Any] = {"log_gain": y.log_gain, "beta": y.beta, "norm": self.variant.norm}
+        result: Any = attention(y.q, y.k, y.v, log_decay, **gates, **where)
+        if return_states and entry is not None and given[self.direction == "reverse"] is None:
+            out, states = result
+            return out, States(*(x if x is None else x._replace(log_decay=x.log_decay + entry) for x in states))
+        return result
 
     def _can_mix_at_once(self) -> bool:
         """Whether one operator does it all, from q, k and v as they come from the projection."""
         chosen = self.variant
         own = chosen.keys == "own" and not (chosen.scaled or chosen.skip or chosen.softmax or self.decay.gates)
-        plain = not (chosen.delta or chosen.decay_between or chosen.norm == "unmasked")
+        plain = not (chosen.delta or chosen.decay_between or chosen.norm == "unmasked" or self.two_sided)
         return own and plain and chosen.features in projected.FEATURES
 
     def _mix_at_once(
         self, columns: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """`_mix` of `_tokens`, and the gate."""
+        """`mix` of `tokens`, and the gate."""
         columns, rest = projected.split(columns, 3 * self.dim)
         decay, _, gate, _ = rest.split(list(self.columns.values())[3:], -1)
         log_decay = self.decay(decay.to(accumulation_dtype(columns))).log_decay
@@ -247,7 +265,7 @@ class LionAttention(nn.Module):
             self.value_channels,
             self.variant.features,
             log_decay,
-            self_weight=self._self_weight(),
+            self_weight=self.self_weight(),
             norm=self.variant.norm,
             direction=self.direction,
             mask=mask,
@@ -257,18 +275,21 @@ class LionAttention(nn.Module):
         )
         return out, gate
 
-    def step(self, x: Tensor, state: StepState | None = None) -> tuple[Tensor, StepState]:
-        """The next token, [B, dim], of a causal layer, and the state to give with the one after it."""
+    def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """The next token, [B, dim], of a causal layer, and the `State` to give with the one after it.
+
+        (Of softmax attention, the keys and values so far.)
+        """
         if self.direction != "forward":
             raise ValueError(
                 f"direction is {self.direction!r}; expected 'forward': only there a token's output is final at once."
             )
-        y = self._tokens(self.in_proj(x[:, None]))
+        y = self.tokens(x[:, None])
         q, k, v = y.q[:, 0], y.k[:, 0], y.v[:, 0]
         if self.variant.softmax:
             out, state = softmax_step(q, k, v, state)
         else:
-            log_decay = y.log_decay
+            log_decay: Any = y.log_decay
             if log_decay is not None:
                 log_decay = log_decay.expand(x.shape[0], *log_decay.shape) if log_decay.dim() <= 2 else log_decay[:, 0]
             out, state = attention_step(
@@ -278,12 +299,12 @@ class LionAttention(nn.Module):
                 log_decay,
                 log_gain=None if y.log_gain is None else y.log_gain[:, 0],
                 beta=None if y.beta is None else y.beta[:, 0],
-                self_weight=self._self_weight(),
+                self_weight=self.self_weight(),
                 norm=self.variant.norm,
                 decay_between=self.variant.decay_between,
                 state=state,
             )
-        return self._finish(out[:, None], y.gate, y.values)[:, 0], state
+        return self.finish(out[:, None], y)[:, 0], state
 
     def set_form(
         self, form: Form, *, backend: BackendName | None = None, chunk_size: int | None = None
@@ -296,7 +317,15 @@ class LionAttention(nn.Module):
     def extra_repr(self) -> str:
         return f"{self.name}, {self.dim}, heads={self.heads}, direction={self.direction}, form={self.form}"
 
-    def _tokens(self, columns: Tensor) -> "Tokens":
+    def tokens(self, x: Tensor) -> Tokens:
+        """Queries, keys, values, decays and gates of the input [B, T, dim]."""
+        return self._tokens(self.in_proj(x))
+
+    def finish(self, mixed: Tensor, y: Tokens) -> Tensor:
+        """The output [B, T, dim], of the mixed values [B, T, H, V]."""
+        return self._finish(mixed, y.gate, y.values)
+
+    def _tokens(self, columns: Tensor) -> Tokens:
         q, k, v, decay, beta, gate, _ = columns.split(list(self.columns.values()), -1)
         heads = 1 if self.variant.keys == "shared" else self.heads
         wide = accumulation_dtype(columns)
@@ -304,7 +333,8 @@ class LionAttention(nn.Module):
         q, k = (y.unflatten(-1, (heads, -1)) for y in (q, k))
         if self.variant.keys == "complement":
             q, q_scale = self.features(q)
-            k, k_scale = -torch.expm1(log_decay).to(q.dtype), None
+            forgotten = -torch.expm1(torch.stack(log_decay)).mean(0) if self.two_sided else -torch.expm1(log_decay)
+            k, k_scale = forgotten.to(q.dtype), None
         else:
             (q, q_scale), (k, k_scale) = self.features.both(q, k)
         if k_scale is not None:
@@ -335,13 +365,17 @@ class LionAttention(nn.Module):
                 out = self.output_norm(out.to(self.output_norm.weight.dtype))
         return self.out_proj(out.to(gate.dtype))
 
-    def _self_weight(self) -> Tensor | float | None:
+    def self_weight(self) -> Tensor | float | None:
         times = 2.0 if self.double_diagonal else 1.0
         if self.bonus is not None:
             return times * self.bonus
         return times if self.double_diagonal else None
 
-    def _check_choices(self, name: str, given: dict[str, Any]) -> None:
+    def _check_choices(self, name: str, given: dict[str, Any], two_sided: bool) -> None:
+        if two_sided and (self.variant.decay == "none" or self.variant.softmax):
+            raise ValueError(f"two_sided is True, and variant {name!r} has no decays; expected False.")
+        if two_sided and self.direction != "both":
+            raise ValueError(f"two_sided is True, and direction is {self.direction!r}; expected 'both'.")
         if self.variant.softmax and given:
             raise ValueError(f"variant is 'softmax', which has no {' or '.join(given)} to choose.")
         if (self.variant.delta or self.variant.decay_between) and self.variant.norm != "none":
@@ -350,13 +384,15 @@ class LionAttention(nn.Module):
             )
 
     def _make_decay(self, channels: int) -> Decay:
-        make = DECAYS[self.variant.decay]
-        decay = make(self.heads, channels)
+        def make() -> Decay:
+            decay = DECAYS[self.variant.decay](self.heads, channels)
+            shared = decay.gates or isinstance(decay, NoDecay) or self.variant.keys == "complement"
+            if orders < 2 or shared:
+                return decay
+            return PerOrder([decay, *(DECAYS[self.variant.decay](self.heads, channels) for _ in range(orders - 1))])
+
         orders = len(self.order_names or ()) if self.orders is None else len(torch.atleast_2d(self.orders))
-        shared = decay.gates or isinstance(decay, NoDecay) or self.variant.keys == "complement"
-        if orders < 2 or shared:
-            return decay
-        return PerOrder([decay, *(make(self.heads, channels) for _ in range(orders - 1))])
+        return TwoSided(make(), make()) if self.two_sided else make()
 
     def _set_orders(self, orders: Sequence[str] | Tensor | None, grid: tuple[int, int] | None) -> None:
         names = None if isinstance(orders, Tensor) else orders
@@ -384,6 +420,7 @@ class LionAttention(nn.Module):
         for weight in (q, k, decay):
             nn.init.normal_(weight, std=0.1)
         log_decay = self.decay(v.new_zeros(1, 1, self.decay.columns)).log_decay
+        log_decay = log_decay[0] if isinstance(log_decay, tuple) else log_decay  # both begin alike
         if log_decay is not None:  # zero-order hold: a channel takes in as much as it forgets, 1 - lambda
             channels = log_decay.shape[-1] if heads_axis(log_decay) == -2 else 1
             forgets = -torch.expm1(log_decay).reshape(-1, self.heads, channels).mean(0)  # over the orders
@@ -395,7 +432,7 @@ class LionAttention(nn.Module):
 def set_form(
     model: nn.Module, form: Form, *, backend: BackendName | None = None, chunk_size: int | None = None
 ) -> nn.Module:
-    """How every LionAttention of a model computes, and whatever else has a `set_form`. Its outputs stay the same."""
+    """Set the algorithm of every module of a model that has a `set_form`, as LionAttention. Outputs stay the same."""
     setters = [getattr(module, "set_form", None) for module in model.modules()]
     if not any(setters):
         raise ValueError(f"there is no LionAttention in this {type(model).__name__}.")
@@ -405,8 +442,9 @@ def set_form(
 
 
 def directions(direction: str, depth: int) -> list[Direction]:
-    """The direction of each layer of a model; "alternating" goes forward and backward in turn."""
+    """The direction of each layer of a model; "alternating" goes forward and in reverse in turn."""
     if direction == "alternating":
-        return ["backward" if layer % 2 else "forward" for layer in range(depth)]
+        return ["reverse" if layer % 2 else "forward" for layer in range(depth)]
+    direction = legacy.value("direction", direction)
     one_of("direction", direction, (*DIRECTIONS, "alternating"))
     return [cast(Direction, direction)] * depth

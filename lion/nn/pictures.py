@@ -1,4 +1,4 @@
-"""A picture of every variant: how much of which token arrives where, before queries and keys have their say."""
+"""A picture of every variant: its mask, before queries and keys are multiplied in."""
 
 import math
 from pathlib import Path
@@ -18,7 +18,7 @@ def draw(path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    columns = 6
+    columns = 7
     rows = math.ceil(len(VARIANTS) / columns)
     figure, axes = pyplot.subplots(rows, columns, figsize=(2.1 * columns, 2.35 * rows), layout="constrained")
     for axis in axes.flat:

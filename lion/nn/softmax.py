@@ -1,11 +1,12 @@
 """Softmax attention under the same conditions, as the baseline: torch's own, with masks, packing and directions."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from lion.ops.plain import transformed
-from lion.ops.streaming import State
 
 
 def softmax_attention(
@@ -19,7 +20,7 @@ def softmax_attention(
     orders: Tensor | None = None,
 ) -> Tensor:
     """[B, T, H, D] each. Orders change nothing: every token sees every token."""
-    if mask is None and cu_seqlens is None and direction != "backward":
+    if mask is None and cu_seqlens is None and direction != "reverse":
         return _scaled(q, k, v, is_causal=direction == "forward")
     T = q.shape[1]
     sees = torch.ones(1, T, T, dtype=torch.bool, device=q.device)
@@ -36,12 +37,19 @@ def softmax_attention(
     return torch.where(mask[:, :, None, None], _scaled(q, k, v, attn_mask=sees[:, None]), 0)
 
 
-def softmax_step(q: Tensor, k: Tensor, v: Tensor, state: State | None) -> tuple[Tensor, State]:
-    """One token, [B, H, D] each; the state holds all keys and values so far."""
+class KeysAndValues(NamedTuple):
+    """The cache of softmax attention: all tokens so far, [B, T, H, .] each."""
+
+    k: Tensor
+    v: Tensor
+
+
+def softmax_step(q: Tensor, k: Tensor, v: Tensor, past: KeysAndValues | None) -> tuple[Tensor, KeysAndValues]:
+    """One token, [B, H, D] each."""
     k, v = k[:, None], v[:, None]
-    if state is not None:
-        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
-    return _scaled(q[:, None], k, v)[:, 0], {"k": k, "v": v}
+    if past is not None:
+        k, v = torch.cat([past.k, k], 1), torch.cat([past.v, v], 1)
+    return _scaled(q[:, None], k, v)[:, 0], KeysAndValues(k, v)
 
 
 def _scaled(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:

@@ -1,4 +1,4 @@
-"""The linear transformers of the paper's Table 1 and its own three, each a few lines.
+"""The linear transformers of the paper's Table 1, its own three, and some beyond it, each a few lines.
 
 Every one is `lion.attention` with a choice of features, decay, keys, normalisation and output; LionAttention builds
 the layer. What is taken over of a published model is its token mixing and its tail (skip, norm, gate); convolutions and
@@ -14,7 +14,7 @@ from lion.ops.checks import Norm
 class Variant:
     about: str
     paper: str  # where it stands in the paper
-    features: str = "silu"  # of q and k: a key of feature_maps.FEATURE_MAPS
+    features: str = "unit_silu"  # of q and k: a key of feature_maps.FEATURE_MAPS
     decay: str = "none"  # and gates: a key of decay.DECAYS
     norm: Norm = "none"  # of lion.attention
     keys: str = "own"  # "own"; "shared" by all heads, as the queries; "complement", 1 - decay
@@ -49,8 +49,12 @@ VARIANTS: dict[str, Variant] = {
         norm="sum",
         state_space_init=True,
     ),
-    "linatt": Variant("the linear transformer, not scaled", "Table 1, LinAtt", features="elu", tail=("head_rms",)),
-    "linatt_scaled": Variant("the linear transformer", "Table 1, LinAtt + Scaling", features="elu", norm="sum"),
+    "linatt": Variant(
+        "the linear transformer, not scaled", "Table 1, LinAtt", features="elu_plus_one", tail=("head_rms",)
+    ),
+    "linatt_scaled": Variant(
+        "the linear transformer", "Table 1, LinAtt + Scaling", features="elu_plus_one", norm="sum"
+    ),
     "retnet": Variant(
         "retention",
         "Table 1, RetNet",
@@ -60,7 +64,7 @@ VARIANTS: dict[str, Variant] = {
         tail=("retnet", "silu"),
     ),
     "retnet_scaled": Variant(
-        "retention, scaled", "Table 1, RetNet + Scaling", features="elu", decay="fixed", norm="sum"
+        "retention, scaled", "Table 1, RetNet + Scaling", features="elu_plus_one", decay="fixed", norm="sum"
     ),
     "grfa": Variant(
         "gated random Fourier features", "Table 1, Gated RFA", features="fourier", decay="gated_rfa", norm="sum"
@@ -125,5 +129,13 @@ VARIANTS: dict[str, Variant] = {
         features="normalised_silu",
         delta=True,
         tail=("head_rms",),
+    ),
+    "gated_deltanet": Variant(
+        "the delta rule with a decay per token",
+        "beyond it",
+        features="normalised_silu",
+        decay="gated_deltanet",
+        delta=True,
+        tail=("head_rms", "silu"),
     ),
 }

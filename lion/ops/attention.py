@@ -8,13 +8,16 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from lion import legacy
 from lion.ops.call import Call
-from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, check, check_states, check_values
+from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, as_pair, check, check_values
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
 from lion.ops.plain import transformed
 from lion.ops.state import State, States
 
 log = logging.getLogger("lion")
+
+LogDecay = Tensor | tuple[Tensor, Tensor] | None
 
 
 class Options(TypedDict, total=False):
@@ -36,9 +39,7 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, **options: Unpack[Options]
-) -> Tensor: ...
+def attention(q: Tensor, k: Tensor, v: Tensor, log_decay: LogDecay = None, **options: Unpack[Options]) -> Tensor: ...
 
 
 @overload
@@ -46,7 +47,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    log_decay: Tensor | None = None,
+    log_decay: LogDecay = None,
     *,
     return_states: Literal[True],
     **options: Unpack[Options],
@@ -57,7 +58,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    log_decay: Tensor | None = None,
+    log_decay: LogDecay = None,
     *,
     log_gain: Tensor | None = None,
     beta: Tensor | None = None,
@@ -77,7 +78,8 @@ def attention(
     """Bidirectional linear attention, in linear time, the same in every form.
 
     Token i gets sum_j P_ij v_j, normalised, with P_ij = q_i . (m_ij * exp(log_gain_j) k_j). m_ij is the
-    decay on the way from token j to token i: leaving a token t costs log_decay_t, in both directions.
+    decay on the way from token j to token i: leaving a token t costs log_decay_t, in both directions unless
+    each has decays of its own.
 
     Args:
         q, k: [B, T, H, D], after the feature map.
@@ -85,6 +87,7 @@ def attention(
         log_decay: logs of the decays, <= 0 (-inf is a reset). The rank says which kind:
             None, [H] fixed, [H, D] fixed per channel, [B, T, H] per token, [B, T, H, D] per token and channel.
             With N orders there may be N * H heads: those of the first order, of the second, and so on.
+            A pair is (forward, reverse): what each walk pays for leaving a token. Then left and right differ.
         log_gain: [B, T, H], log of an input gate on the keys; any size, it is handled in log space.
         beta: [B, T, H], 0 to 2: the delta rule. A token first takes back the part beta of what the state holds under
             its key, then adds beta k v^T. Wants norm="none", decays of one per head or none, no gates, and keys of
@@ -92,14 +95,14 @@ def attention(
         self_weight: m_ii, by default 1. A number, or a tensor of one of the ranks of `log_decay`.
         norm: "sum" divides by the row sum of P, "max" by max(|row sum|, 1), "none" by nothing, and
             "unmasked" by the row sum without decays.
-        direction: "both"; "forward" (each token sees itself and those before it) or "backward".
+        direction: "both"; "forward" (each token sees itself and those before it) or "reverse".
         mask: [B, T], True for real tokens. The others take no part, cost no decay, and output 0.
         cu_seqlens: [sequences + 1], for sequences packed end to end in one row of batch size 1.
         orders: [T] or [N, T], orders to walk the tokens in; the sums of all are added, then divided.
         forward_state: what the forward walk brings to the first token: of all tokens before this piece of a sequence.
         reverse_state: what the reverse walk brings to the last token: of all tokens after this piece.
         return_states: also return what the walks carry out of the piece, with what they brought.
-        form: "auto", "full", "rnn", "chunk" or "scan": how it is computed, never what.
+        form: "auto", "full", "rnn", "chunk" or "scan": the algorithm; the result is the same.
         backend: "auto", "cpu" (compiled, the form "scan") or "torch" (everything, everywhere).
         chunk_size: tokens per chunk of the forms "chunk" and "scan".
 
@@ -114,20 +117,32 @@ def attention(
         [B, T, H, V] in the dtype of v. Sums and exponents are kept in float32 at least. With `return_states` also
         States: `forward` is the next piece's forward_state, `reverse` the piece before's reverse_state.
     """
-    self_weight, chunk_size = as_number(self_weight), as_number(chunk_size)
+    call = Call(
+        q,
+        k,
+        v,
+        *as_pair(log_decay),
+        log_gain,
+        beta,
+        as_number(self_weight),
+        norm,
+        legacy.value("direction", direction),
+        mask,
+        cu_seqlens,
+        orders,
+        as_number(chunk_size),
+        forward_state,
+        reverse_state,
+        return_states,
+    )
     casts = _autocasts(q)
     if casts:
-        q, k, v = _as_autocast(q, k, v)
-    check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    call = Call(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    states = forward_state is not None or reverse_state is not None or return_states
-    if states:
-        call = call._replace(forward_state=forward_state, reverse_state=reverse_state, return_states=return_states)
-        check_states(call)
-    wanted = Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size, transformed(), states)
+        call = _as_autocast(call)
+    check(call)
+    wanted = _wanted(call, form, backend)
     choice = choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)
     if not BACKENDS[choice.backend].checks_values:
-        check_values(log_decay, log_gain, beta, mask)
+        check_values(call)
     kernel = KERNELS[choice.backend, choice.form, choice.decay]
     if not casts:
         return kernel(call)
@@ -138,7 +153,7 @@ def attention(
 def attention_states(
     k: Tensor,
     v: Tensor,
-    log_decay: Tensor | None = None,
+    log_decay: LogDecay = None,
     *,
     log_gain: Tensor | None = None,
     beta: Tensor | None = None,
@@ -147,50 +162,59 @@ def attention_states(
     forward_state: State | None = None,
     reverse_state: State | None = None,
 ) -> States:
-    """What `attention(..., return_states=True)` returns besides the outputs, for no more than that takes.
+    """The states that `attention(..., return_states=True)` returns, without computing the outputs.
 
     Without states that come in, this is what a piece of a sequence sends on by itself: pieces that are worked on
     anywhere, in any order, are then joined (`State.join`).
     """
-    none: Any = None
-    check(k, k, v, log_decay, log_gain, beta, none, "none", direction, mask, none, none, none)
-    call = Call(k, k, v, log_decay, log_gain, beta, none, "none", direction, mask, none, none, none)
-    call = call._replace(forward_state=forward_state, reverse_state=reverse_state, return_states=True)
-    check_states(call)
-    wanted = Wanted("auto", "auto", k.device, k.dtype, call.decay, k.shape[1], None, transformed(), states=True)
+    call = Call(
+        k,
+        k,
+        v,
+        *as_pair(log_decay),
+        log_gain,
+        beta,
+        norm="none",
+        direction=legacy.value("direction", direction),
+        mask=mask,
+        forward_state=forward_state,
+        reverse_state=reverse_state,
+        return_states=True,
+    )
+    check(call)
+    wanted = _wanted(call, "auto", "auto")
     backend = BACKENDS[(choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)).backend]
     if not backend.checks_values:
-        check_values(log_decay, log_gain, beta, mask)
-    assert backend.states is not None  # it was chosen for having them
+        check_values(call)
     return backend.states(call)
 
 
-def explain(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_decay: Tensor | None = None,
-    *,
-    log_gain: Tensor | None = None,
-    beta: Tensor | None = None,
-    self_weight: Tensor | float | None = None,
-    norm: Norm = "sum",
-    direction: Direction = "both",
-    mask: Tensor | None = None,
-    cu_seqlens: Tensor | None = None,
-    orders: Tensor | None = None,
-    form: Form = "auto",
-    backend: BackendName = "auto",
-    chunk_size: int | None = None,
-) -> Choice:
+def explain(q: Tensor, k: Tensor, v: Tensor, log_decay: LogDecay = None, **options: Unpack[Options]) -> Choice:
     """Which kernel `lion.attention` would run for the same arguments, and why. Runs nothing."""
-    self_weight, chunk_size = as_number(self_weight), as_number(chunk_size)
+    given: dict[str, Any] = dict(options)
+    form, backend = given.pop("form", "auto"), given.pop("backend", "auto")
+    given |= {name: as_number(given[name]) for name in ("self_weight", "chunk_size") if name in given}
+    given["direction"] = legacy.value("direction", given.get("direction", "both"))
+    call = Call(q, k, v, *as_pair(log_decay), **given)
     if _autocasts(q):
-        q, k, v = _as_autocast(q, k, v)
-    check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    call = Call(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
-    check_values(log_decay, log_gain, beta, mask)
-    return choose(Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], chunk_size, transformed()))
+        call = _as_autocast(call)
+    check(call)
+    check_values(call)
+    return choose(_wanted(call, form, backend))
+
+
+def _wanted(call: Call, form: str, backend: str) -> Wanted:
+    q = call.q
+    needs = tuple(
+        name
+        for name, needed in (
+            ("states", call.has_states),
+            ("two-sided decays", call.log_decay_reverse is not None),
+            ("torch.func", transformed()),
+        )
+        if needed
+    )
+    return Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], call.chunk_size, needs)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -215,8 +239,9 @@ def _autocasts(q: Tensor) -> bool:
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
-def _as_autocast(*tensors: Tensor) -> list[Tensor]:
-    """The dtype that torch's own attention would take."""
-    dtype = torch.get_autocast_dtype(tensors[0].device.type)
+def _as_autocast(call: Call) -> Call:
+    """The call with q, k and v in the dtype that torch's own attention would take."""
+    dtype = torch.get_autocast_dtype(call.q.device.type)
     castable = (torch.float32, torch.bfloat16, torch.float16)
-    return [x.to(dtype) if isinstance(x, Tensor) and x.dtype in castable else x for x in tensors]
+    q, k, v = (x.to(dtype) if isinstance(x, Tensor) and x.dtype in castable else x for x in call[:3])
+    return call._replace(q=q, k=k, v=v)

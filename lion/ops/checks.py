@@ -1,4 +1,4 @@
-"""What `lion.attention` refuses, and how it says so: what it got, what it wanted, and the remedy."""
+"""Checks of the arguments of `lion.attention`. Every message says what was got, what was expected, and the remedy."""
 
 import difflib
 import itertools
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lion.ops.call import Call
 
 Norm = Literal["sum", "max", "none", "unmasked"]
-Direction = Literal["both", "forward", "backward"]
+Direction = Literal["both", "forward", "reverse"]
 Form = Literal["auto", "full", "rnn", "chunk", "scan"]
 BackendName = Literal["auto", "cpu", "torch"]
 NORMS: tuple[Norm, ...] = get_args(Norm)
@@ -28,23 +28,26 @@ LONGEST_CHUNK = 2**31 - 1
 PER_TOKEN = {1: "[H]", 2: "[H, D]", 3: "[B, T, H]", 4: "[B, T, H, D]"}
 
 
-def check(q, k, v, log_decay, log_gain, beta, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size):
+def check(call: "Call") -> None:
     """Raise an error that says what to do, unless all arguments fit together."""
-    _check_qkv(q, k, v)
-    one_of("norm", norm, NORMS)
-    one_of("direction", direction, DIRECTIONS)
-    if beta is not None:
-        _check_beta(beta, q, log_decay, log_gain, norm)
-    _check_others(q, log_decay, log_gain, self_weight, mask, cu_seqlens, orders)
+    q, cu_seqlens, orders = call.q, call.cu_seqlens, call.orders
+    _check_qkv(q, call.k, call.v)
+    one_of("norm", call.norm, NORMS)
+    one_of("direction", call.direction, DIRECTIONS)
+    if call.beta is not None:
+        _check_beta(call)
+    check_others(call)
     if cu_seqlens is not None and can_read(cu_seqlens):
         _check_borders(cu_seqlens, q)
     if orders is not None and can_read(orders):
         _check_permutations(orders, cu_seqlens, q)
-    check_chunk_size(chunk_size)
+    check_chunk_size(call.chunk_size)
+    if call.has_states:
+        _check_states(call)
 
 
-def check_states(call: "Call") -> None:
-    """That a piece of a sequence can have states, and that they fit it."""
+def _check_states(call: "Call") -> None:
+    """Raise unless the call can have states, and they fit it."""
     refused = {
         "norm='unmasked'": call.norm == "unmasked",
         "orders": call.orders is not None,
@@ -57,7 +60,7 @@ def check_states(call: "Call") -> None:
     channels = D if call.decay in ("diagonal", "gated diagonal") else 1
     shapes = {"sums": (B, H, D, call.v.shape[-1]), "keys": (B, H, D)}
     shapes |= {"log_decay": (B, H, channels), "log_scale": (B, H, channels), "transition": (B, H, D, D)}
-    for name, state, way in (("forward", call.forward_state, "backward"), ("reverse", call.reverse_state, "forward")):
+    for name, state, way in (("forward", call.forward_state, "reverse"), ("reverse", call.reverse_state, "forward")):
         if state is None:
             continue
         if call.direction == way:
@@ -80,28 +83,49 @@ WITHOUT = {  # why it cannot be
 }
 
 
-def check_fit(q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders) -> None:
+def check_fit(call: "Call") -> None:
     """The shapes, dtypes and devices alone."""
-    _check_qkv(q, k, v)
-    _check_others(q, log_decay, log_gain, self_weight, mask, cu_seqlens, orders)
+    _check_qkv(call.q, call.k, call.v)
+    check_others(call)
 
 
-def _check_others(q: Tensor, log_decay, log_gain, self_weight, mask, cu_seqlens, orders) -> None:
-    """That what comes with q fits it."""
+def check_others(call: "Call") -> None:
+    """Raise unless all other arguments fit q."""
+    q, mask, log_gain, orders = call.q, call.mask, call.log_gain, call.orders
     if mask is not None:
         _tensor("mask", mask, q, "a bool", remedy="True marks a real token: mask.bool()")
         check_shape("mask", mask, q.shape[:2], "[B, T]")
-    if log_decay is not None:
-        _check_per_token("log_decay", log_decay, q, orders)
+    if call.log_decay_reverse is not None:
+        _check_pair(call)
+    elif call.log_decay is not None:
+        _check_per_token("log_decay", call.log_decay, q, orders)
     if log_gain is not None:
         _tensor("log_gain", log_gain, q, "a floating point", remedy="log_gain.float()")
         check_shape("log_gain", log_gain, q.shape[:3], "[B, T, H]")
-    if self_weight is not None and not isinstance(self_weight, int | float):
-        _check_per_token("self_weight", self_weight, q)
-    if cu_seqlens is not None:
-        _check_cu_seqlens(cu_seqlens, q)
+    if call.self_weight is not None and not isinstance(call.self_weight, int | float):
+        _check_per_token("self_weight", call.self_weight, q)
+    if call.cu_seqlens is not None:
+        _check_cu_seqlens(call.cu_seqlens, q)
     if orders is not None:
         _check_orders(orders, q)
+
+
+def _check_pair(call: "Call") -> None:
+    forward, reverse = call.log_decays
+    for i, x in enumerate((forward, reverse)):
+        _check_per_token(f"log_decay[{i}]", x, call.q, call.orders)
+    shapes = [tuple(x.shape) for x in (forward, reverse) if x is not None]
+    if len({len(shape) % 2 for shape in shapes}) > 1:
+        raise ValueError(
+            f"log_decay is a pair of shapes {shapes[0]} and {shapes[1]}; expected both to have one number per head, or "
+            "both one per channel."
+        )
+    heads = {shape[-1 if len(shape) % 2 else -2] for shape in shapes}
+    if len(heads) > 1:
+        raise ValueError(
+            f"log_decay is a pair of shapes {shapes[0]} and {shapes[1]}; expected as many heads in both: with orders, "
+            "H or N * H."
+        )
 
 
 def check_chunk_size(chunk_size: int | None) -> None:
@@ -109,6 +133,19 @@ def check_chunk_size(chunk_size: int | None) -> None:
         raise ValueError(
             f"chunk_size is {chunk_size!r}; expected a whole number of tokens from 1 to {LONGEST_CHUNK}, or None."
         )
+
+
+def as_pair(log_decay: Any) -> tuple[Any, Any]:
+    """log_decay and, where there is one, the reverse walk's own."""
+    if not isinstance(log_decay, tuple | list):
+        return log_decay, None
+    if len(log_decay) != 2 or any(x is None for x in log_decay):
+        found = ", ".join(type(x).__name__ for x in log_decay)
+        raise ValueError(
+            f"log_decay is ({found}); expected one tensor, or a pair of them: (forward, reverse). A walk that does not "
+            "decay has zeros."
+        )
+    return log_decay[0], log_decay[1]
 
 
 def as_number(x: Any) -> Any:
@@ -128,18 +165,22 @@ def check_dense(name: str, x: object) -> None:
         raise TypeError(f"{name} is a sparse tensor ({name_of(x.layout)}); expected a dense one: {name}.to_dense().")
 
 
-def check_values(log_decay: Tensor | None, log_gain: Tensor | None, beta: Tensor | None, mask: Tensor | None) -> None:
+def check_values(call: "Call") -> None:
     """The numbers themselves, which kernels may prefer to look at while they read them."""
-    if log_decay is not None:
-        _check_values("log_decay", log_decay, 0.0, mask, "<= 0, the log of a decay: take its log, or logsigmoid")
-    if log_gain is not None:
-        _check_values("log_gain", log_gain, LARGEST, mask, "below +inf: clamp it")
-    if beta is not None:
-        _check_values("beta", beta, 2.0, mask, "from 0 to 2: take a sigmoid of it", least=0.0)
+    mask, pair = call.mask, call.log_decay_reverse is not None
+    for name, x in zip(
+        ("log_decay[0]" if pair else "log_decay", "log_decay[1]"), (call.log_decay, call.log_decay_reverse), strict=True
+    ):
+        if x is not None:
+            _check_values(name, x, 0.0, mask, "<= 0, the log of a decay: take its log, or logsigmoid")
+    if call.log_gain is not None:
+        _check_values("log_gain", call.log_gain, LARGEST, mask, "below +inf: clamp it")
+    if call.beta is not None:
+        _check_values("beta", call.beta, 2.0, mask, "from 0 to 2: take a sigmoid of it", least=0.0)
 
 
 def check_ids(name: str, ids: Tensor | None, embedding: torch.nn.Embedding | None) -> None:
-    """That each has an embedding."""
+    """Raise unless each id has an embedding."""
     if ids is None or embedding is None:
         return
     hint = ": is this the tokenizer that it was trained with?" if name == "input_ids" else "."
@@ -208,16 +249,20 @@ def _check_per_token(name: str, x, q: Tensor, orders: object = None) -> None:
     check_shape(name, x, want, PER_TOKEN[x.dim()])
 
 
-def _check_beta(beta, q: Tensor, log_decay: Tensor | None, log_gain: Tensor | None, norm: str) -> None:
-    _tensor("beta", beta, q, "a floating point", remedy="beta.float()")
-    check_shape("beta", beta, q.shape[:3], "[B, T, H]")
-    if norm != "none":
-        raise ValueError(f"norm is {norm!r}; expected 'none' with beta: what the delta rule takes back has no row sum.")
-    if log_decay is not None and log_decay.dim() in (2, 4):
+def _check_beta(call: "Call") -> None:
+    beta, log_decay = call.beta, call.log_decay
+    _tensor("beta", beta, call.q, "a floating point", remedy="beta.float()")
+    assert beta is not None
+    check_shape("beta", beta, call.q.shape[:3], "[B, T, H]")
+    if call.norm != "none":
+        raise ValueError(
+            f"norm is {call.norm!r}; expected 'none' with beta: what the delta rule takes back has no row sum."
+        )
+    if isinstance(log_decay, Tensor) and log_decay.dim() in (2, 4):
         raise ValueError(
             f"log_decay has shape {tuple(log_decay.shape)}, one per channel; expected [H] or [B, T, H] with beta."
         )
-    if log_gain is not None:
+    if call.log_gain is not None:
         raise ValueError("log_gain and beta are both given; expected one of them: beta is the delta rule's own gate.")
 
 
@@ -285,7 +330,7 @@ def _check_permutations(orders: Tensor, cu_seqlens: Tensor | None, q: Tensor) ->
 def _check_values(
     name: str, x: Tensor, most: float, mask: Tensor | None, want: str, *, least: float = -torch.inf
 ) -> None:
-    """What masked tokens hold does not count."""
+    """Raise if a value is out of range. Values of masked tokens may be anything."""
     if not can_read(x) or not x.numel():
         return
     least_found, most_found = (x.detach() if x.requires_grad else x).aminmax()
@@ -303,7 +348,7 @@ def _check_values(
 
 
 def can_read(x: Tensor) -> bool:
-    """Whether values can be looked at: not while a graph is being traced or captured, or for many x at once."""
+    """Whether the values of x can be read: not while a graph is traced or captured, nor under torch.func."""
     if torch.compiler.is_compiling() or x.is_meta or isinstance(x, FakeTensor) or transformed():
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
-from lion.ops import torch_delta, torch_scan, torch_scores
 from lion.ops.cpu import library
-from lion.ops.options import Options
+from lion.ops.torch import delta, scan, scores
+from lion.ops.torch.options import Options
 
 SOFTMAX = "softmax"
 
@@ -27,7 +27,7 @@ class Attention(NamedTuple):
     D: int
     V: int
     decay: str  # a key of kernels.DECAYS, or SOFTMAX
-    ways: int = 2  # 1 for the directions "forward" and "backward"
+    ways: int = 2  # 1 for the directions "forward" and "reverse"
     orders: int = 1
     with_den: bool = False
     self_weight: bool = False
@@ -87,7 +87,7 @@ def chunk_tokens(x: Attention) -> int:
     """Of the compiled kernel; where there is none, of plain torch."""
     if not isinstance(library.LIBRARY, str):
         return library.chunk_tokens(x.tokens, x.D, x.V, x.orders, diagonal=x.diagonal)
-    count = max(1, -(-x.tokens // torch_scan.CHUNK))
+    count = max(1, -(-x.tokens // scan.CHUNK))
     return -(-x.tokens // count)
 
 
@@ -107,7 +107,7 @@ def delta_rnn_flops(x: Attention) -> int:
 
 
 def delta_scan_flops(x: Attention) -> int:
-    C = max(1, min(x.tokens, x.chunk or torch_delta.CHUNK))
+    C = max(1, min(x.tokens, x.chunk or delta.CHUNK))
     inside = 2 * C * (3 * x.D + 2 * x.V) + C**2
     tokens = -(-x.tokens // C) * C  # the last chunk is filled up
     return x.heads * x.orders * x.ways * tokens * (inside + 6 * x.D * x.V)
@@ -170,14 +170,14 @@ def _carry_backward(dout, dlast, state, of_values, of_state, *others, out_shape=
 
 
 def _scan_backward(q, k, v, f, b, dnum, dden, *options):
-    return torch_scan._backward(q, k, v, f, b, dnum, dden, Options(*options))
+    return scan._backward(q, k, v, f, b, dnum, dden, Options(*options))
 
 
-# The operators of torch_forms.py, torch_scan.py and torch_delta.py; cpu/scan.py registers its own.
+# The operators of lion.ops.torch; cpu/scan.py registers its own.
 COUNTED: dict[str, Callable] = {
-    "decayed_scores": torch_scores.decayed_scores,
-    "decayed_scores_backward": torch_scores.decayed_scores_grad,
-    "scan": torch_scan._forward,
+    "decayed_scores": scores.decayed_scores,
+    "decayed_scores_backward": scores.decayed_scores_grad,
+    "scan": scan._forward,
     "scan_backward": _scan_backward,
 }
 for operator, function in COUNTED.items():

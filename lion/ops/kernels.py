@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import torch
 
-from lion.ops import torch_delta, torch_forms, torch_scan
 from lion.ops.call import Call
 from lion.ops.checks import Form, one_of
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
-from lion.ops.lowering import Kernel, lowered, states_behind
 from lion.ops.plain import plain
 from lion.ops.state import States
+from lion.ops.torch import delta, dense, scan
+from lion.ops.torch.lowering import Kernel, lowered, states_behind
 
 FORMS: dict[Form, str] = {
     "full": "the T x T matrix at once",
@@ -34,8 +34,8 @@ class Backend(NamedTuple):
     about: str
     missing: Callable[[torch.device, torch.dtype], str | None]  # why it cannot run there, or None if it can
     checks_values: bool = False  # its kernels do, as they read
-    opaque: bool = False  # its kernels are operators of their own, which torch.func cannot look into
-    states: Callable[[Call], States] | None = None  # `lion.attention_states`; its kernels take states and return them
+    lacks: tuple[str, ...] = ()  # keys of NEEDS
+    states: Callable[[Call], States] = states_behind  # `lion.attention_states`
 
 
 def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -46,27 +46,36 @@ def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
     return None if dtype in cpu.DTYPES else f"it has no {str(dtype).removeprefix('torch.')}"
 
 
+NEEDS = {  # what a call may need that a backend may lack, and how it is said
+    "states": "it takes and returns no states",
+    "two-sided decays": "it has the same decays for both directions",
+    "torch.func": "torch.func and forward-mode differentiation cannot look into its operators",
+}
 BACKENDS = {  # the fastest first
     "cpu": Backend(
-        "compiled kernels for the CPU", _cpu_missing, checks_values=True, opaque=True, states=cpu_scan.states_behind
+        "compiled kernels for the CPU",
+        _cpu_missing,
+        checks_values=True,
+        lacks=("two-sided decays", "torch.func"),
+        states=cpu_scan.states_behind,
     ),
-    "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None, states=states_behind),
+    "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
 
 TORCH_FORMS: dict[str, Kernel] = {
-    "full": lowered(torch_forms.full),
-    "rnn": lowered(torch_forms.rnn),
-    "chunk": lowered(torch_forms.chunk),
-    "scan": lowered(torch_scan.scan, undecayed=torch_scan.one_state),
+    "full": lowered(dense.full),
+    "rnn": lowered(dense.rnn),
+    "chunk": lowered(dense.chunk),
+    "scan": lowered(scan.scan, undecayed=scan.one_state),
 }
 KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
     ("cpu", "scan", "none"): cpu_scan.attention,
     ("cpu", "scan", "scalar"): cpu_scan.attention,
     ("cpu", "scan", "diagonal"): cpu_scan.attention,
     **{("torch", form, decay): kernel for form, kernel in TORCH_FORMS.items() for decay in DECAYS if decay != "delta"},
-    ("torch", "full", "delta"): lowered(torch_delta.full),
-    ("torch", "rnn", "delta"): lowered(torch_delta.rnn),
-    ("torch", "scan", "delta"): lowered(torch_delta.scan, undecayed=torch_delta.undecayed_scan),
+    ("torch", "full", "delta"): lowered(delta.full),
+    ("torch", "rnn", "delta"): lowered(delta.rnn),
+    ("torch", "scan", "delta"): lowered(delta.scan, undecayed=delta.undecayed_scan),
 }
 
 
@@ -101,8 +110,7 @@ class Wanted(NamedTuple):
     decay: str
     length: int
     chunk_size: int | None
-    transformed: bool  # by torch.func, or differentiated forwards
-    states: bool = False  # come in, or are to be returned
+    needs: tuple[str, ...] = ()  # keys of NEEDS
 
 
 def choose(wanted: Wanted) -> Choice:
@@ -117,11 +125,8 @@ def choose(wanted: Wanted) -> Choice:
         chunked = " and ".join(map(repr, CHUNKED))
         raise ValueError(f"chunk_size is for the forms {chunked}, and form is {form!r}: leave one of the two out.")
     for name in _auto_backends() if backend == "auto" else (backend,):
-        reason = BACKENDS[name].missing(*where)
-        if wanted.transformed and BACKENDS[name].opaque:
-            reason = "torch.func and forward-mode differentiation cannot look into its operators"
-        if wanted.states and not BACKENDS[name].states:
-            reason = "it takes and returns no states"
+        lacking = [NEEDS[need] for need in wanted.needs if need in BACKENDS[name].lacks]
+        reason = lacking[0] if lacking else BACKENDS[name].missing(*where)
         if reason and backend == "auto":
             continue
         if reason:

@@ -14,7 +14,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    log_decay: Tensor | None = None,
+    log_decay: Tensor | tuple[Tensor, Tensor] | None = None,
     *,
     log_gain: Tensor | None = None,
     beta: Tensor | None = None,
@@ -31,8 +31,9 @@ def attention(
     B, T, H, D = q.shape
     V = v.shape[-1]
     q, k, v = q.double(), k.double(), v.double()
-    heads_of_decay = H if log_decay is None else log_decay.shape[-1 if log_decay.dim() in (1, 3) else -2]
-    log_decay = _every_token(0.0 if log_decay is None else log_decay, (B, T, heads_of_decay, D))
+    both = _both_ways(log_decay)
+    heads_of_decay = H if both[0] is None else both[0].shape[-1 if both[0].dim() in (1, 3) else -2]
+    decays = [_every_token(0.0 if x is None else x, (B, T, heads_of_decay, D)) for x in both]
     self_weight = _every_token(1.0 if self_weight is None else self_weight, (B, T, H, D))
     log_gain = torch.zeros(B, T, H).double() if log_gain is None else log_gain.double()
     borders = [0, T] if cu_seqlens is None else cu_seqlens.tolist()
@@ -44,11 +45,11 @@ def attention(
         for head in range(H):
             num, den = torch.zeros(T, V).double(), torch.zeros(T).double()
             for n, order in enumerate(orders.tolist()):
-                costs = log_decay[:, :, n * H + head if heads_of_decay > H else head]  # of this order, or of all
+                costs = [x[:, :, n * H + head if heads_of_decay > H else head] for x in decays]  # of this order, or all
                 for first, last in itertools.pairwise(borders):
                     walk = [t for t in order[first:last] if mask is None or mask[batch, t]]
                     at = (batch, torch.tensor(walk, dtype=torch.long), head)
-                    token = [q[at], k[at], v[at], costs[at[:2]], log_gain[at], self_weight[at]]
+                    token = [q[at], k[at], v[at], *(x[at[:2]] for x in costs), log_gain[at], self_weight[at]]
                     outside = [s and (s[0][batch, head], s[1][batch, head]) for s in (forward_state, reverse_state)]
                     if beta is None:
                         walk_num, walk_den = _one_sequence(*token, *outside, norm=norm, direction=direction)
@@ -66,6 +67,11 @@ def attention(
     return torch.stack(rows) if rows else v  # of an empty batch, which is as empty as the result
 
 
+def _both_ways(log_decay: Tensor | tuple[Tensor, Tensor] | None) -> tuple[Tensor | None, Tensor | None]:
+    """The log decays of the forward and of the reverse walk."""
+    return log_decay if isinstance(log_decay, tuple) else (log_decay, log_decay)
+
+
 def _every_token(x: Tensor | float, shape: tuple[int, int, int, int]) -> Tensor:
     """A number, [H], [H, D], [B, T, H] or [B, T, H, D], given out to [B, T, H, D]."""
     x = torch.as_tensor(x).double()
@@ -77,7 +83,7 @@ def _every_token(x: Tensor | float, shape: tuple[int, int, int, int]) -> Tensor:
 def states(
     k: Tensor,
     v: Tensor,
-    log_decay: Tensor | None = None,
+    log_decay: Tensor | tuple[Tensor, Tensor] | None = None,
     *,
     log_gain: Tensor | None = None,
     beta: Tensor | None = None,
@@ -85,13 +91,14 @@ def states(
     forward_state: tuple[Tensor, Tensor] | None = None,
     reverse_state: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """What the forward walk carries behind the last token, and the reverse walk before the first: (U, u) each."""
+    """The states (U, u) of the forward walk behind the last token, and of the reverse walk before the first."""
     B, T, H, D = k.shape
     k, v = k.double(), v.double()
-    decay = _every_token(0.0 if log_decay is None else log_decay, (B, T, H, D)).exp()
     k = k if log_gain is None else k * log_gain.double().exp()[..., None]
+    ways = zip((forward_state, reverse_state), (range(T), reversed(range(T))), _both_ways(log_decay), strict=True)
     found = []
-    for state, tokens in ((forward_state, range(T)), (reverse_state, reversed(range(T)))):
+    for state, tokens, cost in ways:
+        decay = _every_token(0.0 if cost is None else cost, (B, T, H, D)).exp()
         U, u = state or (torch.zeros(B, H, D, v.shape[-1]).double(), torch.zeros(B, H, D).double())
         for t in tokens:
             written, key = v[:, t], k[:, t]  # [B, H, V], [B, H, D]
@@ -104,19 +111,20 @@ def states(
     return found[0], found[1]
 
 
-def _one_sequence(q, k, v, log_decay, log_gain, self_weight, first=None, last=None, *, norm, direction):
+def _one_sequence(q, k, v, f, b, log_gain, self_weight, first=None, last=None, *, norm, direction):
     """num [T, V] and den [T] of one head of one sequence, and of what arrives at its ends."""
     T, D = q.shape
     reached = torch.ones(T, T).double()
     rows = []
     for i in range(T):
-        # Leaving token t costs log_decay[t]. From j < i that is tokens j .. i-1; from j > i, tokens i+1 .. j.
-        before = log_decay[:i].flip(0).cumsum(0).flip(0).exp()
-        after = log_decay[i + 1 :].cumsum(0).exp()
+        # Leaving token t costs f[t] going forward: from j < i, tokens j .. i-1. In reverse it costs b[t]: from j > i,
+        # tokens i+1 .. j.
+        before = f[:i].flip(0).cumsum(0).flip(0).exp()
+        after = b[i + 1 :].cumsum(0).exp()
         if direction == "forward":
             after = torch.zeros_like(after)
             reached[i, i + 1 :] = 0
-        if direction == "backward":
+        if direction == "reverse":
             before = torch.zeros_like(before)
             reached[i, :i] = 0
         rows.append(torch.cat([before, self_weight[i : i + 1], after]))
@@ -125,7 +133,7 @@ def _one_sequence(q, k, v, log_decay, log_gain, self_weight, first=None, last=No
     P = torch.einsum("id,ijd,jd->ij", q, m, keys)
     den = (q @ keys.T * reached).sum(1) if norm == "unmasked" else P.sum(1)
     num = P @ v
-    for state, costs in ((first, log_decay), (last, log_decay.flip(0))):
+    for state, costs in ((first, f), (last, b.flip(0))):
         if state is not None:  # it has to be carried over all tokens up to this one
             way = torch.cat([torch.zeros(1, D).double(), costs.cumsum(0)])[:T].exp()
             reader = q * (way if state is first else way.flip(0))
@@ -133,18 +141,18 @@ def _one_sequence(q, k, v, log_decay, log_gain, self_weight, first=None, last=No
     return num, den
 
 
-def _one_delta(q, k, v, log_decay, log_gain, self_weight, first=None, last=None, *, beta, direction):
+def _one_delta(q, k, v, f, b, log_gain, self_weight, first=None, last=None, *, beta, direction):
     """num [T, V] of the delta rule: S <- (I - beta k k^T) S + beta k v^T, from either end."""
     own = beta[:, None] * (q * k).sum(1, keepdim=True) * v
     num = beta[:, None] * (q * self_weight * k).sum(1, keepdim=True) * v
-    for way in ("forward", "backward") if direction == "both" else (direction,):
+    for way in ("forward", "reverse") if direction == "both" else (direction,):
         tokens = range(len(q)) if way == "forward" else reversed(range(len(q)))
-        state = first if way == "forward" else last
+        state, cost = (first, f) if way == "forward" else (last, b)
         S = torch.zeros(q.shape[1], v.shape[1]).double() if state is None else state[0]
         read = {}
         for i in tokens:
             S = S - beta[i] * torch.outer(k[i], k[i] @ S) + beta[i] * torch.outer(k[i], v[i])
             read[i] = q[i] @ S - own[i]
-            S = log_decay[i].exp()[:, None] * S
+            S = cost[i].exp()[:, None] * S
         num = num + torch.stack([read[i] for i in range(len(q))]) if read else num
     return num

@@ -8,6 +8,7 @@ and the reverse walk carries, before token t, the mirror image. A piece that get
 it and the reverse state of all tokens after it has exactly the outputs that the whole sequence has there.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -16,13 +17,29 @@ from torch import Tensor
 
 
 class State(NamedTuple):
-    """Plain tensors, so that any format can save them (`_asdict()`, `State(**tensors)`)."""
+    """Plain tensors, so that any format can save them (`tensors()`, `State(**tensors)`)."""
 
     sums: Tensor  # [B, H, D, V]: U, times exp(-log_scale)
     keys: Tensor  # [B, H, D]: u, times exp(-log_scale)
     log_decay: Tensor  # [B, H, 1 or D]: the cost of crossing all tokens that the state is of
     log_scale: Tensor | None = None  # [B, H, 1 or D], with gates; -inf where there is nothing. None: 0
     transition: Tensor | None = None  # [B, H, D, D], of the delta rule; [B, H, 0, 0] where it is not known
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: x for name, x in self._asdict().items() if x is not None}
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "State":
+        """The state with every tensor, [B, ...], replaced: to choose sequences of a batch, or to move it."""
+        return State(**{name: function(x) for name, x in self.tensors().items()})
+
+    def where(self, chosen: Tensor, other: "State") -> "State":
+        """This state for the sequences of the batch that are chosen, [B], and the other for the rest."""
+        others = other.tensors()
+        return State(**{name: where(chosen, x, others[name]) for name, x in self.tensors().items()})
+
+    def times(self, factor: Tensor) -> "State":
+        """The state times [B, H, 1 or D], whatever it cost."""
+        return self._replace(sums=self.sums * factor[..., None], keys=self.keys * factor)
 
     def decayed(self, cost: Tensor) -> "State":
         """The state after a way that costs [B, H, 1 or D]."""
@@ -34,7 +51,7 @@ class State(NamedTuple):
         return State(self.sums * kept[..., None], self.keys * kept, log_decay, transition=transition)
 
     def unknown(self) -> Tensor:
-        """In place of a transition."""
+        """An empty transition: it is not known."""
         return self.sums.new_empty(*self.sums.shape[:2], 0, 0)
 
     def join(self, later: "State") -> "State":
@@ -56,10 +73,7 @@ class State(NamedTuple):
             kept = later.log_decay.exp()
             return State(later.sums + self.sums * kept[..., None], later.keys + self.keys * kept, log_decay)
         mine, its = (x.log_scale if x.log_scale is not None else torch.zeros_like(x.log_decay) for x in (self, later))
-        arrived = mine + later.log_decay
-        scale = torch.maximum(arrived, its).detach()
-        floor = finite(scale)
-        kept, added = (arrived - floor).exp(), (its - floor).exp()
+        scale, kept, added = common_scale(mine + later.log_decay, its)
         return State(
             later.sums * added[..., None] + self.sums * kept[..., None],
             later.keys * added + self.keys * kept,
@@ -69,14 +83,26 @@ class State(NamedTuple):
 
 
 class States(NamedTuple):
-    """What both walks carry out of a piece; None for a walk that there is not."""
+    """The states that both walks carry out of a piece; None for a direction that is not walked."""
 
     forward: State | None  # behind the last token: for the piece after this one
     reverse: State | None  # before the first token: for the piece before this one
 
 
+def where(chosen: Tensor, x: Tensor, other: Tensor) -> Tensor:
+    """x for the chosen sequences of the batch, the other for the rest: chosen [B]; x, other [B, ...]"""
+    return torch.where(chosen.reshape(-1, *[1] * (x.dim() - 1)), x, other)
+
+
+def common_scale(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The log of a scale for two sums that come at log scales a and b, and what each is to be multiplied with."""
+    scale = torch.maximum(a, b).detach()
+    floor = finite(scale)
+    return scale, (a - floor).exp(), (b - floor).exp()
+
+
 def finite(exponent: Tensor) -> Tensor:
-    """Where nothing is left, any scale will do."""
+    """The exponent, or 0 where it is -inf: nothing is left there, and any scale will do."""
     return torch.where(exponent.isneginf(), 0, exponent)
 
 

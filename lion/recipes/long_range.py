@@ -1,36 +1,34 @@
-"""Recipes for the Long Range Arena and for DNA. docs/results.md has what those reached that were run."""
+"""Recipes for the Long Range Arena. docs/results.md has what those reached that were run."""
 
-import functools
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lion.models.long_range import LONG_MODELS, LongConfig
+from lion.recipes import register_recipe
+from lion.tasks.long_range import LongRangeTask
 from lion.train.config import Optim, Run
-from lion.train.dna import DnaClassesTask, DnaTask
-from lion.train.long_range import LongRangeTask
 
 # What the paper compares: fields of the model.
 MODELS: dict[str, dict[str, Any]] = {
-    "lion_s": {"mixer": "lion_s_diag"},
-    "lion_d": {"mixer": "lion_d_diag"},
-    "lion_s_random": {"mixer": "lion_s_diag", "decay": "selective_random"},
-    "lion_d_random": {"mixer": "lion_d_diag", "decay": "fixed_random"},
-    "lion_lit": {"mixer": "lion_lit"},
-    "softmax": {"mixer": "softmax"},
+    "lion_s": {"variant": "lion_s_diag"},
+    "lion_d": {"variant": "lion_d_diag"},
+    "lion_s_random": {"variant": "lion_s_diag", "decay": "selective_random"},
+    "lion_d_random": {"variant": "lion_d_diag", "decay": "fixed_random"},
+    "lion_lit": {"variant": "lion_lit"},
+    "softmax": {"variant": "softmax"},
     # And its ablations of LION-S, by their numbers there.
-    "ablation_1": {"mixer": "lion_s_diag", "features": "sigmoid", "norm": "none"},
-    "ablation_2": {"mixer": "lion_s_diag", "features": "relu"},
-    "ablation_3": {"mixer": "lion_s_diag", "decay": "selective_hippo_scalar"},
-    "ablation_4": {"mixer": "lion_s_diag", "norm": "none"},
-    "ablation_5": {"mixer": "lion_s_diag", "norm": "unmasked"},
-    "ablation_6": {"mixer": "lion_s_diag", "decay": "fixed_hippo"},
-    "ablation_7": {"mixer": "lion_s_diag", "decay": "softplus_hippo"},
+    "ablation_1": {"variant": "lion_s_diag", "features": "sigmoid", "norm": "none"},
+    "ablation_2": {"variant": "lion_s_diag", "features": "relu"},
+    "ablation_3": {"variant": "lion_s_diag", "decay": "selective_hippo_scalar"},
+    "ablation_4": {"variant": "lion_s_diag", "norm": "none"},
+    "ablation_5": {"variant": "lion_s_diag", "norm": "unmasked"},
+    "ablation_6": {"variant": "lion_s_diag", "decay": "fixed_hippo"},
+    "ablation_7": {"variant": "lion_s_diag", "decay": "softplus_hippo"},
 }
 
 
 class Training(NamedTuple):
-    """S5's of a task, which the paper follows but for the learning rate."""
+    """S5's settings for a task, which the paper follows but for the learning rate."""
 
     batch: int
     epochs: int
@@ -47,8 +45,9 @@ TRAINING = {
 }
 
 
+@register_recipe("lra.{name}.{model}", name=TRAINING, model=MODELS)
 def lra(name: str, model: str) -> Run:
-    """The Long Range Arena at the paper's sizes: `lra.listops.lion_s`. With HIPPO's decays; `_random`: without."""
+    """The Long Range Arena at the paper's sizes: `lra.listops.lion_s`. Decays begin as HIPPO's, or at random."""
     training = TRAINING[name]
     task = LongRangeTask(name, model=replace(LONG_MODELS[name], **MODELS[model]))
     optim = Optim(lr=5e-4, weight_decay=training.weight_decay, warmup=0.01)
@@ -72,52 +71,10 @@ LAPTOP = {
 }
 
 
+@register_recipe("lra_laptop.{name}.{model}", name=LAPTOP, model=MODELS)
 def laptop(name: str, model: str) -> Run:
-    """The same in little, for two cores: short ListOps, IMDB's first 512 bytes, CIFAR-10 in 16 x 16."""
+    """The Long Range Arena at laptop scale: short ListOps, IMDB's first 512 bytes, CIFAR-10 in 16 x 16."""
     steps, batch, data = LAPTOP[name]
     task = LongRangeTask(name, model=replace(SMALL, **MODELS[model]), **data)
     optim = Optim(lr=3e-3, weight_decay=0.05, warmup=0.1)
     return Run(task, optim, steps=steps, batch=batch, eval_every=steps // 2)
-
-
-def dna(mixer: str = "lion_s") -> Run:
-    """Hidden nucleotides of a genome: `lion train dna --data genome.fa`, by default a chromosome of C. elegans."""
-    task = DnaTask(model=LongConfig(mixer=mixer, dim=128, depth=4, heads=4, stem=9))
-    optim = Optim(lr=3e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06)
-    return Run(task, optim, epochs=2, batch=1)
-
-
-def dna_classes(mixer: str = "lion_s") -> Run:
-    task = DnaClassesTask(model=LongConfig(mixer=mixer, dim=128, depth=3, heads=4, stem=9, dropout=0.1))
-    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, batch=32)
-
-
-def splice(mixer: str = "lion_s") -> Run:
-    """All of one length, and asked of their middle: with learned positions."""
-    run = dna_classes(mixer)
-    assert isinstance(run.task, DnaClassesTask)
-    model = replace(run.task.model, positions="learned")
-    return replace(run, task=replace(run.task, dataset="splice", model=model))
-
-
-ABOUT = {
-    "lra": lra.__doc__ or "",
-    "lra_laptop": laptop.__doc__ or "",
-    "dna": f"{dna.__doc__} Classes of sequences: `lion train dna.classify --data FILE`, `dna.splice`.",
-}
-
-
-def _recipes() -> dict[str, Callable[[], Run]]:
-    found: dict[str, Callable[[], Run]] = {}
-    for name in TRAINING:
-        found |= {f"lra.{name}.{model}": functools.partial(lra, name, model) for model in MODELS}
-    for name in LAPTOP:
-        found |= {f"lra_laptop.{name}.{model}": functools.partial(laptop, name, model) for model in MODELS}
-    found |= {"dna": dna, "dna.classify": dna_classes, "dna.splice": splice}
-    for mixer in ("lion_lit", "lion_d", "lion_s", "softmax"):
-        found[f"dna.{mixer}"] = functools.partial(dna, mixer)
-        found[f"dna.splice_{mixer}"] = functools.partial(splice, mixer)
-    return found
-
-
-RECIPES = _recipes()

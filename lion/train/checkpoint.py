@@ -1,7 +1,7 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped.
+"""Checkpoints: all that a run needs to be resumed as if it had never stopped.
 
-That is the weights, the optimizer's state, the average of the weights and the step. Everything random, and the order
-of the data, is a function of the seed and the step, and needs no saving.
+That is the weights, the optimizer's state, the average of the weights and the step. Random numbers and the order of the
+data are functions of the seed and the step, and need no saving.
 """
 
 import re
@@ -26,22 +26,22 @@ from lion.train.optim import Average
 
 STATE = "state.json"
 ALWAYS = ("model", "optimizer")  # the tensors that every checkpoint has
-VERSION = 2  # 1 did not tell of which run and of which data it is
+VERSION = 2  # version 1 had neither the run nor the digests of its data
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 class State(NamedTuple):
-    """What a checkpoint says of itself."""
+    """The content of state.json."""
 
     folder: Path
     step: int
-    fingerprint: str  # of the model: what its parameters are called, and their shapes
-    run: dict[str, Any]  # as JSON; empty if it does not tell
+    fingerprint: str  # of the names and shapes of the model's parameters
+    run: dict[str, Any]  # as JSON; empty in version 1
     contents: dict[str, Any]  # digests of the data
 
     @staticmethod
     def of(plain: Any, folder: Path) -> "State":
-        """Of state.json, its files' checksums compared."""
+        """The state from state.json, once the checksums of all files have been compared."""
         if not isinstance(plain, dict) or plain.get("version") not in (1, VERSION):
             raise files.DamagedFile(f"{folder} is no checkpoint of this version of lion.")
         kinds = {"step": int, "fingerprint": str, "files": dict}
@@ -61,12 +61,12 @@ class State(NamedTuple):
 
 
 def number(folder: Path) -> int:
-    """The step, by the name of the folder."""
+    """The step in the name of a folder."""
     return int(folder.name.removeprefix("step-"))
 
 
 class Checkpoint:
-    """Reads and writes the checkpoints of one run. With several processes all call, and the first one writes."""
+    """The checkpoints of one run. With several processes all call, and the first one writes."""
 
     def __init__(self, folder: Path, *, keep: int = 2, main: bool = True):
         self.folder = folder / CHECKPOINTS
@@ -106,7 +106,7 @@ class Checkpoint:
         return folder
 
     def all(self) -> list[Path]:
-        """From the oldest to the newest. Only whole ones have such names."""
+        """From the oldest to the newest. Only complete ones have such names."""
         found = [x for x in self.folder.glob("step-*") if re.fullmatch(r"step-\d{8}", x.name)]
         return sorted(found)
 
@@ -114,7 +114,7 @@ class Checkpoint:
         return self.all()[-1] if self.all() else None
 
     def state(self) -> State | None:
-        """Of the newest, which is whole; None if there is none."""
+        """The state of the newest checkpoint; None if there is none."""
         folder = self.last()
         if folder is None:
             return None
@@ -128,7 +128,7 @@ class Checkpoint:
             raise ValueError(f"the checkpoint {folder} cannot be used: {problem} {remedy}") from None
 
     def load(self, state: State, model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None) -> None:
-        """Put a checkpoint into all of them."""
+        """Load a checkpoint into the model, the optimizer and the average."""
         folder = state.folder
         weights: dict[str, Any] = files.read_tensors(folder / "model.safetensors")
         set_model_state_dict(model, weights, options=WHOLE)
@@ -138,17 +138,17 @@ class Checkpoint:
         set_optimizer_state_dict(model, optimizer, saved, options=WHOLE)
         if average is not None:
             path = folder / "average.safetensors"
-            means = files.read_tensors(path) if path.exists() else weights  # which the average then begins with
+            means = files.read_tensors(path) if path.exists() else weights  # a run that had no average begins one
             average.load({name: _like(means[name], x) for name, x in average.weights.items()})
 
 
 def whole(x: Tensor) -> Tensor:
-    """Of a tensor that may be spread over the processes."""
+    """The whole of a tensor that may be sharded over the processes."""
     return x.full_tensor() if hasattr(x, "full_tensor") else x
 
 
 def _like(x: Tensor, other: Tensor) -> Tensor:
-    """Spread over the processes as another."""
+    """A tensor sharded over the processes as another one is."""
     if not hasattr(other, "full_tensor"):
         return x
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -158,7 +158,7 @@ def _like(x: Tensor, other: Tensor) -> Tensor:
 
 
 def _flat(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """{"state": {"a.weight": {"step": ...}}} -> {"a.weight/step": ...}; learning rates and such are the config's."""
+    """{"state": {"a.weight": {"step": ...}}} -> {"a.weight/step": ...}; the config has the learning rates."""
     named = state.get("state", {})
     return {f"{name}/{key}": torch.as_tensor(x) for name, inner in named.items() for key, x in inner.items()}
 

@@ -1,28 +1,13 @@
-"""What a run is: a task, and how it is trained."""
+"""Runs: a task, and how it is trained."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from lion import configs, files
-from lion.limits import (
-    Batch,
-    Epochs,
-    Epsilon,
-    OneOf,
-    Parts,
-    Positive,
-    Seed,
-    Share,
-    ShareBelowOne,
-    Steps,
-    StepsAtLeastOne,
-    Weight,
-    Workers,
-)
+from lion import configs, files, legacy, limits
+from lion.tasks import Task, kinds, task_class
 from lion.train.distill import read_from_file
-from lion.train.task import TASKS, Task, task_kind, task_of_kind
 
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("float32", "bfloat16")
@@ -32,14 +17,14 @@ PRECISIONS = ("float32", "bfloat16")
 class Optim:
     """AdamW."""
 
-    lr: Positive = 1e-3
-    weight_decay: Weight = 0.05
-    betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.999)
-    eps: Epsilon = 1e-8
-    schedule: Annotated[str, OneOf(SCHEDULES)] = "cosine"
-    warmup: Share = 0.05  # part of all steps
-    final: Share = 0.01  # part of lr that is left at the end
-    clip: Weight = 1.0  # the largest norm of the gradient; 0: any
+    lr: limits.Positive = 1e-3
+    weight_decay: limits.Weight = 0.05
+    betas: tuple[limits.ShareBelowOne, limits.ShareBelowOne] = (0.9, 0.999)
+    eps: limits.Epsilon = 1e-8
+    schedule: Annotated[str, limits.OneOf(SCHEDULES)] = "cosine"
+    warmup: limits.Share = 0.05  # part of all steps
+    final: limits.Share = 0.01  # part of lr at the end
+    clip: limits.Weight = 1.0  # the largest norm of the gradient; 0: no clipping
     decoupled: bool = False  # weights decay by weight_decay of themselves each step, not by that times lr
 
     def __post_init__(self):
@@ -50,20 +35,20 @@ class Optim:
 class Run:
     task: Task
     optim: Optim = field(default_factory=Optim)
-    steps: Steps = 0  # or, if that is 0,
-    epochs: Epochs = 0.0
-    batch: Batch = 128  # examples of a step, over all processes and accumulations
-    accumulate: Parts = 1  # parts that a process's share of a batch is worked through in
-    precision: Annotated[str, OneOf(PRECISIONS)] = "float32"
-    ema: ShareBelowOne = 0.0  # decay of the average of the weights, which is then what is evaluated and saved; 0: none
-    eval_every: Steps = 0  # steps; 0: ten times in all
-    save_every: Steps = 0  # steps; 0: as often as it is evaluated
-    keep: StepsAtLeastOne = 2  # checkpoints
-    log_every: StepsAtLeastOne = 10  # steps
-    workers: Workers = 0  # processes that load data, one for each core at most
-    seed: Seed = 0
-    recompute: bool = False  # keep what enters a block only, and compute the rest again: for very long sequences
-    shard: bool = False  # spread weights and optimizer over the processes (FSDP2), for models too large for one
+    steps: limits.Steps = 0  # 0: as many as `epochs` take
+    epochs: limits.Epochs = 0.0
+    batch: limits.Batch = 128  # examples per step, over all processes and micro-batches
+    accumulate: limits.Parts = 1  # micro-batches per process and step
+    precision: Annotated[str, limits.OneOf(PRECISIONS)] = "float32"
+    ema: limits.ShareBelowOne = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: none
+    eval_every: limits.Steps = 0  # steps; 0: ten times in all
+    save_every: limits.Steps = 0  # steps; 0: as often as eval_every
+    keep: limits.StepsAtLeastOne = 2  # the newest checkpoints
+    log_every: limits.StepsAtLeastOne = 10  # steps
+    workers: limits.Workers = 0  # processes that load data, at most one for each core
+    seed: limits.Seed = 0
+    recompute: bool = False  # gradient checkpointing, for very long sequences
+    shard: bool = False  # spread weights and optimizer over the processes (FSDP2)
 
     def __post_init__(self):
         configs.check(self)
@@ -72,29 +57,31 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         plain = configs.to_json(self)
-        plain["task"]["kind"] = task_kind(self.task)
+        plain["task"]["kind"] = self.task.kind
         return plain
 
     @staticmethod
     def from_json(plain: Any, where: str = "") -> "Run":
-        """What `to_json` made; `where` as in lion.configs.from_json."""
+        """The run that `to_json` wrote; `where` as in lion.configs.from_json."""
         run, place = configs.an_object(plain, where or "run"), configs.inside(where, "task")
         task = read_from_file(configs.entry(run, "task", where), where.removesuffix(": run") or "a file")
-        kind = configs.checked(Annotated[str, OneOf(TASKS)], task.pop("kind", None), f"{place}.kind")
-        return configs.from_json(Run, {**run, "task": configs.from_json(task_of_kind(kind), task, place)}, where)
+        kind = configs.checked(
+            Annotated[str, limits.OneOf(kinds())], legacy.task_kind(task.pop("kind", None)), f"{place}.kind"
+        )
+        return configs.from_json(Run, {**run, "task": configs.from_json(task_class(kind), task, place)}, where)
 
     def changed(self, changes: Mapping[str, str]) -> "Run":
         """A copy with some fields set: of the run, as "optim.lr", or of its task, as "model.dim"."""
         own = {path: text for path, text in changes.items() if path.split(".")[0] in Run.__dataclass_fields__}
         task = configs.changed(self.task, {path: text for path, text in changes.items() if path not in own})
         changed = replace(configs.changed(self, own), task=task)
-        # Steps go before epochs; whoever sets epochs alone means those.
+        # limits.Steps go before epochs, unless epochs alone are set.
         by_epochs = "epochs" in own and "steps" not in own and changed.epochs
         return replace(changed, steps=0) if by_epochs else changed
 
 
 class Saved(NamedTuple):
-    """What a run's folder says of it."""
+    """The content of run.json."""
 
     recipe: str | None
     run: Run
@@ -102,9 +89,10 @@ class Saved(NamedTuple):
 
 
 def read_run(path: Path) -> Saved:
-    """run.json, as a run has written it, or a person. What is wrong is named, with the file."""
+    """run.json, written by a run or by a person. An error names the file and the field."""
     place = f"{path}: "
     plain = configs.an_object(files.read_json(path), place)
     recipe = configs.checked(str | None, plain.get("recipe"), f"{place}recipe")
+    recipe = legacy.RECIPES.get(recipe, recipe)
     run = Run.from_json(configs.entry(plain, "run", place), f"{place}run")
     return Saved(recipe, run, dict(configs.entry(plain, "to_predict", place)))

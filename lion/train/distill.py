@@ -1,4 +1,4 @@
-"""Distillation: learning from another model's outputs."""
+"""Distillation: a loss that compares a model's logits with a teacher's."""
 
 import functools
 import importlib
@@ -21,15 +21,15 @@ _given: dict[str, nn.Module] = {}
 @dataclass(frozen=True)
 class Distill:
     kind: Annotated[str, OneOf(KINDS)] = "none"  # "soft": the teacher's distribution; "hard": its decision
-    teacher: str = ""  # a folder that lion.models.saving.save_model or a run has left, or "module:function": that only
-    # from the command line or from Python, never from a file
-    alpha: Share = 0.5  # its part of the loss
+    # The folder of a run or of a saved model; or "module:function", from the command line or Python, never from a file.
+    teacher: str = ""
+    alpha: Share = 0.5  # the teacher's part of the loss
     temperature: Temperature = 3.0  # of the soft kind
 
     def __post_init__(self):
         check(self)
         if self.kind != "none" and not self.teacher:
-            raise ValueError(f"distill.kind is {self.kind!r}; expected --distill.teacher too: whom to learn from.")
+            raise ValueError(f"distill.kind is {self.kind!r}; expected --distill.teacher too.")
 
 
 def distillation_loss(logits: Tensor, teacher: Tensor, distill: Distill) -> Tensor:
@@ -45,13 +45,13 @@ def distillation_loss(logits: Tensor, teacher: Tensor, distill: Distill) -> Tens
 
 
 def give_teacher(name: str, teacher: nn.Module) -> None:
-    """Let `Distill(teacher=name)` mean this module: any that takes the same images and returns logits."""
+    """Let `Distill(teacher=name)` mean this module, which takes the same images and returns logits."""
     _given[name] = teacher.eval().requires_grad_(False)
 
 
 class FromFile(str):
-    """A teacher's name that a file has given. It stays one in all copies of a config: a function of that name is never
-    imported. What is typed on the command line, or made in Python, is a plain str."""
+    """A teacher's name that was read from a file, and stays marked in all copies of a config: no function of that name
+    is imported. A name from the command line or from Python is a plain str."""
 
     source: str  # the file
 
@@ -65,7 +65,7 @@ class FromFile(str):
 
 
 def read_from_file(task: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The fields of a task as a file has them, with the teacher's name marked as the file's."""
+    """The fields of a task that were read from a file, with the teacher's name marked."""
     distill = task.get("distill")
     if not isinstance(distill, Mapping) or not isinstance(distill.get("teacher"), str):
         return dict(task)
@@ -73,8 +73,8 @@ def read_from_file(task: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def check_teacher(name: str) -> None:
-    """Before anything is loaded: that the teacher is not a function which a file names."""
-    known = name in _given or ":" not in name or _model_folder(name) is not None
+    """Refuse a teacher that is a function named by a file, before anything is loaded."""
+    known = name in _given or ":" not in name or model_folder(name) is not None
     if isinstance(name, FromFile) and not known:
         raise ValueError(
             f"distill.teacher is {str(name)!r} in {name.source}, a function, which no file may name; give it again: "
@@ -87,7 +87,8 @@ def load_teacher(name: str) -> nn.Module:
     return _given[name] if name in _given else _load(str(name))
 
 
-def _model_folder(name: str) -> Path | None:
+def model_folder(name: str) -> Path | None:
+    """The folder of a model: that of a run's, or the one that is named."""
     path = Path(name).expanduser()
     return next((folder for folder in (path / "model", path) if (folder / "config.json").exists()), None)
 
@@ -96,7 +97,7 @@ def _model_folder(name: str) -> Path | None:
 def _load(name: str) -> nn.Module:
     from lion.models.saving import load_model
 
-    folder = _model_folder(name)
+    folder = model_folder(name)
     if folder is not None:
         return load_model(folder).eval().requires_grad_(False)
     module, _, function = name.partition(":")

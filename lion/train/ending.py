@@ -1,4 +1,4 @@
-"""How a run ends before its time: by a signal, by another process's death, by numbers that are none."""
+"""Early ends of a run: by a signal, by the end of another process, by a loss that is NaN or infinite."""
 
 import contextlib
 import os
@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
+from lion.tasks import Batch
 from lion.train.config import Run
-from lion.train.task import Batch
 
 ELSEWHERE = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|failed to recv", re.IGNORECASE)
 
 
 class Diverged(ValueError):
-    """A loss or a gradient is not a number any more."""
+    """A loss or a gradient is NaN or infinite."""
 
 
 class Stopped(Exception):
-    """By a signal; everything is saved."""
+    """A signal has stopped the run; everything is saved."""
 
     def __init__(self, message: str, signum: int):
         super().__init__(message)
@@ -29,7 +29,7 @@ class Stopped(Exception):
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """What a process finds when another one of its run has died, in words."""
+    """Errors of communication mean that another process of the run has ended: say so."""
     try:
         yield
     except RuntimeError as problem:
@@ -43,7 +43,7 @@ def together() -> Iterator[None]:
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[list[int]]:
-    """Signals to end are noted down, to be looked at between two steps. A second one works as ever."""
+    """A list that signals to end are added to, for the loop to look at between steps. The second one works as usual."""
     found: list[int] = []
     before: dict[int, Any] = {}
     terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
@@ -68,7 +68,7 @@ def caught_signals() -> Iterator[list[int]]:
 
 
 def cause(batch: Batch, rate: float, run: Run) -> str:
-    """The most likely one, of numbers that are none."""
+    """The most likely cause of a NaN."""
     for name, x in batch.items():
         if x.is_floating_point() and not torch.isfinite(x).all():
             return f"The data are the cause: {name} has values that are not finite."

@@ -1,4 +1,4 @@
-"""A run's folder: one process has it at a time, and nothing in it is changed before all checks have passed."""
+"""A run's folder. One process has it at a time, and nothing in it is changed before all checks have passed."""
 
 import contextlib
 import datetime
@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from lion import files
-from lion.train.config import Run, read_run
+from lion import configs, files, legacy
+from lion.devices import chosen
+from lion.tasks import Trained
+from lion.train.config import Saved, read_run
 
 CONFIG = "run.json"
 LOCK = ".lock"
 TOKENIZER = "tokenizer"
 CHECKPOINTS = "checkpoints"
-_held: set[Path] = set()  # by this process, which a lock of the system's does not keep out
+_held: set[Path] = set()  # folders of this process, which the system's lock does not keep out
 
 
 class RunFolder:
@@ -31,11 +33,11 @@ class RunFolder:
 
     @property
     def tokenizer(self) -> Path:
-        """The run's own, if it has one."""
+        """The run's own tokenizer, if it has one."""
         return self.path / TOKENIZER
 
     def lock(self) -> None:
-        """Until `unlock`, or until the process ends, however it does. Somebody else's is refused."""
+        """Lock the folder until `unlock`, or until the process ends in any way. One in use is refused."""
         whole = self.path.resolve()
         if whole in _held:
             raise ValueError(f"{self.path} is in use: this process trains in it already.")
@@ -94,18 +96,38 @@ def _holder(text: str) -> str:
     return "another process"
 
 
-def saved_run(folder: Path, recipe: str | None = None) -> Run | None:
+def saved_run(folder: Path, recipe: str | None = None) -> Saved | None:
     """The run in a folder, if there is one; it must be of that recipe."""
     path = folder / CONFIG
     if not path.exists():
         return None
     saved = read_run(path)
-    if recipe is not None and saved.recipe != recipe:
+    if recipe is not None and saved.recipe != legacy.RECIPES.get(recipe, recipe):
         raise ValueError(f"the run in {folder} is of the recipe {saved.recipe!r}; expected {recipe!r}.")
-    return saved.run
+    return saved
 
 
-def saved_recipe(folder: Path) -> str | None:
-    """The recipe that the run in a folder is of, if any."""
+def load_run(folder: Path, *, device: str = "") -> Trained:
+    """A finished run, its model on a device (by default the GPU, if there is one) and ready for use."""
+    from lion.data.tokenizers import tokenizer_of_model
+    from lion.models.saving import load_model
+
     path = folder / CONFIG
-    return read_run(path).recipe if path.exists() else None
+    if not path.exists():
+        raise ValueError(f"there is no run in {folder}; expected a folder that `lion train` has made.")
+    saved = read_run(path)
+    task: Any = saved.run.task
+    known = configs.from_json(task.known, saved.to_predict, f"{path}: to_predict")
+    if not (folder / "model").exists():
+        raise ValueError(f"the run in {folder} is not finished: lion train --resume --out {folder}")
+    try:
+        model = load_model(folder / "model", device=chosen(device)).eval()
+    except (files.DamagedFile, FileNotFoundError) as problem:
+        remedy = f"To write it once more, from the last checkpoint: lion train --resume --out {folder}"
+        raise files.DamagedFile(f"{problem} {remedy}") from None
+    if hasattr(task, "text_tokenizer"):
+        config: Any = model.config
+        if not hasattr(config, "vocab_size"):
+            raise ValueError(f"the model in {folder}/model reads no text, and the run in {folder} does.")
+        tokenizer_of_model(folder / "model", config.vocab_size)  # refuses a tokenizer of another model
+    return Trained(folder, task, model, known, batch=saved.run.batch // saved.run.accumulate or 1)

@@ -1,4 +1,4 @@
-"""Batches from a DataLoader, and what goes wrong in the processes that load them, in words."""
+"""Batches from a DataLoader, with plain messages for errors in its processes."""
 
 import re
 from collections.abc import Iterator
@@ -7,18 +7,18 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from lion.data.sequences import processors
-from lion.train.task import Batch, Examples
+from lion.machine import processors
+from lion.tasks import Batch, Examples
 
 DEAD = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)", re.S)
 CAUGHT = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n.*\n[\w.]+: (?P<words>.*)", re.S)
 
 
 def batches(examples: Examples, keys: Any, workers: int) -> Iterator[Batch]:
-    """One for each list of keys, loaded by so many processes."""
+    """A batch for each list of keys, loaded by `workers` processes."""
     workers = min(workers, processors())  # torch warns of more
     options: dict[str, Any] = {"batch_sampler": keys, "collate_fn": _as_it_is, "num_workers": workers}
-    # With a generator of its own, or it would draw a number of those that dropout is made of.
+    # A generator of its own: the loader would draw a number from the global one, and change dropout.
     loader: DataLoader[Any] = DataLoader(examples, generator=torch.Generator(), **options)  # type: ignore[arg-type]
     try:
         yield from loader

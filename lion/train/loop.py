@@ -11,68 +11,66 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lion import amx, files
+from lion import amx, configs, files
+from lion.devices import chosen
 from lion.models.saving import save_model
+from lion.tasks import Batch
+from lion.train import changes
 from lion.train.allocation import keep_memory
 from lion.train.checkpoint import Checkpoint, State, whole
 from lion.train.config import Run
 from lion.train.ending import Diverged, Stopped, caught_signals, cause, together
-from lion.train.folder import CONFIG, RunFolder, saved_recipe
+from lion.train.evaluate import autocast, means, measure_all, on_device, summed
+from lion.train.folder import CONFIG, RunFolder, saved_run
 from lion.train.loading import batches
 from lion.train.optim import Average, learning_rate, make_optimizer
-from lion.train.report import Report, environment
-from lion.train.sameness import (
-    changed_contents,
-    changed_fields,
-    check_accepted,
-    contents,
-    makes_another_run,
-    refuse,
-)
-from lion.train.stream import Stream, check_batch, mixed
-from lion.train.task import Batch, means, summed
+from lion.train.report import Report, note_environment
+from lion.train.sampler import Sampler, check_batch, mixed
 
-ENVIRONMENT = "environment.json"
-SHUFFLE, NOISE, DATA, MODEL = range(4)  # what seeds are for
+SHUFFLE, NOISE, DATA, MODEL = range(4)  # uses of seeds
 
 
 def train(
-    run: Run, folder: Path, *, resume: bool = False, accept: Sequence[str] = (), recipe: str | None = None
+    run: Run,
+    folder: Path,
+    *,
+    resume: bool = False,
+    accept: Sequence[str] = (),
+    recipe: str | None = None,
+    device: str = "",
 ) -> dict[str, float]:
     """Train, and leave in `folder` the config, checkpoints, metrics, curves and the model. Returns the last metrics.
 
     Args:
-        resume: go on where the run in that folder stopped. That it is the same one is checked.
-        accept: what may have changed nevertheless, as "data", "seed" or "model.dropout".
+        resume: go on where the run in that folder stopped. A run that has become another one is refused.
+        accept: changes that are accepted nevertheless, as "data", "seed" or "model.dropout".
+        recipe: the name of the recipe, for run.json.
+        device: "cpu", "cuda" or "cuda:1"; by default the GPU, if there is one.
     """
     with together():
-        trainer = Trainer(run, folder, resume=resume, accept=accept, recipe=recipe)
+        trainer = Trainer(run, folder, resume, accept, recipe, device)
         with trainer.closing():
             return trainer.run()
 
 
 class Trainer:
-    def __init__(
-        self,
-        run: Run,
-        folder: Path,
-        *,
-        resume: bool = False,
-        accept: Sequence[str] = (),
-        recipe: str | None = None,
-    ):
+    def __init__(self, run: Run, folder: Path, resume: bool, accept: Sequence[str], recipe: str | None, device: str):
         from accelerate import Accelerator
 
+        wanted = chosen(device)
+        if wanted.index is not None and wanted.type == "cuda":
+            torch.cuda.set_device(wanted)
+        on_cpu = wanted.type == "cpu"
         self.accelerator = Accelerator(
-            gradient_accumulation_steps=run.accumulate,
-            cpu=not torch.cuda.is_available(),
-            step_scheduler_with_optimizer=False,
+            gradient_accumulation_steps=run.accumulate, cpu=on_cpu, step_scheduler_with_optimizer=False
         )
-        if self.accelerator.device.type == "cpu":
+        self.device: torch.device = self.accelerator.device
+        if on_cpu:
             keep_memory()
-        if run.precision == "bfloat16" and self.accelerator.device.type == "cpu":
-            amx.refuse()
+            if run.precision == "bfloat16":
+                amx.refuse()
         self.folder, self.alone = RunFolder(folder), False
+        self.main = self.accelerator.is_main_process
         try:
             self._prepare(run, resume, accept, recipe)
         except BaseException:
@@ -80,26 +78,26 @@ class Trainer:
             raise
 
     def _prepare(self, run: Run, resume: bool, accept: Sequence[str], recipe: str | None) -> None:
-        """All checks, then all that is written: a run that is refused is as it was."""
-        if not resume:
-            self._check_new()
-        main = self.accelerator.is_main_process
+        """All checks come first, then all writes: a run that is refused stays as it was."""
+        if not resume and self.folder.has_run:
+            raise ValueError(
+                f"{self.folder.path} has a run already: --resume continues it, --out names another folder."
+            )
         if resume and self.folder.path.exists():
             self._lock()
-        self.checkpoint = Checkpoint(self.folder.path, keep=run.keep, main=main)
+        self.checkpoint = Checkpoint(self.folder.path, keep=run.keep, main=self.main)
         state = self.checkpoint.state() if resume else None
         self.begin = state.step if state is not None else 0
-        run = self._resolved(run, state, accept)
-        self.config = run
-        # With what the run has of its own: a vocabulary is not made again.
+        self.config = run = self._resolved(run, state, accept)
+        # A resumed run reads its own tokenizer, instead of making it again.
         own = self.begin and self.folder.tokenizer.exists() and "tokenizer" not in accept
         self.task = run.task.using(self.folder.tokenizer) if own else run.task
         self.train_set = self.task.train_set(mixed(run.seed, DATA))
         check_batch(run.batch, len(self.train_set))
         self.eval_set = self.task.eval_set()
-        self.contents = contents(self.task, self.train_set, self.eval_set)
+        self.contents = changes.contents(self.task, self.train_set, self.eval_set)
         if state is not None:
-            refuse(changed_contents(self.contents, state.contents), accept, self.folder.path)
+            changes.refuse(changes.of_contents(self.contents, state.contents), accept, self.folder.path)
         self.steps = run.steps or max(1, round(run.epochs * len(self.train_set) / run.batch))
         if self.steps < self.begin:
             raise ValueError(
@@ -108,53 +106,46 @@ class Trainer:
             )
         self.eval_every = run.eval_every or -(-self.steps // 10)
         self.save_every = run.save_every or self.eval_every
+        self._make_model(state)
+        self._begin_folder(run, resume, recipe)
+        self.report = Report(self.folder, self.task, self.steps, main=self.main, resumed_at=self.begin)
+        if resume:
+            self._tell_changes(state)
+        slow = self.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
+        if slow and run.precision == "bfloat16":
+            self.report.say("this CPU has no instructions for bfloat16: --precision float32 is several times as fast")
 
-        torch.manual_seed(mixed(run.seed, MODEL))
+    def _make_model(self, state: State | None) -> None:
+        torch.manual_seed(mixed(self.config.seed, MODEL))
         model = self.task.make_model()
-        if run.recompute:
+        if self.config.recompute:
             _recompute(model)
         self.fingerprint = _fingerprint(model)
         self.model, self.optimizer = self._prepared(model)
         self.bare: nn.Module = self.accelerator.unwrap_model(self.model)
-        self.average = Average(self.bare, run.ema) if run.ema else None
-        if state is not None:
-            if state.fingerprint != self.fingerprint:
-                raise ValueError(
-                    f"the checkpoint {state.folder} is of another model than this run's: give the options of the run "
-                    "it belongs to, or another folder with --out."
-                )
-            self.checkpoint.load(state, self.model, self.optimizer.optimizer, self.average)
-        self._begin_folder(run, resume, recipe)
-        self.report = Report(
-            self.folder,
-            steps=self.steps,
-            unit=self.task.unit,
-            metric=self.task.metric,
-            main=main,
-            resumed_at=self.begin,
-        )
-        if resume:
-            if state is not None and not state.run:
-                self.report.say("the checkpoint is of an older lion, and does not tell whether its data is the same")
-            for change in changed_fields(run, state.run) if state is not None else ():
-                self.report.say(f"changed: {change.words}")
-            self.report.say(f"going on from step {self.begin:,} of {self.steps:,}" if self.begin else "beginning anew")
-        on_cpu = self.accelerator.device.type == "cpu"
-        if on_cpu and run.precision == "bfloat16" and torch.backends.cpu.get_cpu_capability() == "AVX2":
-            self.report.say("this CPU has no instructions for bfloat16: --precision float32 is several times as fast")
-
-    def _check_new(self) -> None:
-        if self.folder.has_run:
+        self.average = Average(self.bare, self.config.ema) if self.config.ema else None
+        if state is None:
+            return
+        if state.fingerprint != self.fingerprint:
             raise ValueError(
-                f"{self.folder.path} has a run already: --resume continues it, --out names another folder."
+                f"the checkpoint {state.folder} is of another model than this run's: give the options of the run "
+                "it belongs to, or another folder with --out."
             )
+        self.checkpoint.load(state, self.model, self.optimizer.optimizer, self.average)
+
+    def _tell_changes(self, state: State | None) -> None:
+        if state is not None and not state.run:
+            self.report.say("the checkpoint is of an older lion, and does not tell whether its data is the same")
+        for change in changes.of_fields(self.config, state.run) if state is not None else ():
+            self.report.say(f"changed: {change.words}")
+        self.report.say(f"going on from step {self.begin:,} of {self.steps:,}" if self.begin else "beginning anew")
 
     def _lock(self) -> None:
-        """By the main process, for all."""
+        """Lock the folder, by the main process, for all."""
         from accelerate.utils import gather_object
 
         problem: Exception | None = None
-        if self.accelerator.is_main_process:
+        if self.main:
             try:
                 self.folder.lock()
             except (ValueError, OSError) as refused:
@@ -164,19 +155,19 @@ class Trainer:
         self.alone = True
 
     def _resolved(self, run: Run, state: State | None, accept: Sequence[str]) -> Run:
-        """With all that the data decides; of a run that goes on, as it was."""
+        """The run with the fields that its data decides; a resumed one must be the same run."""
         if state is None or not state.run:
             return dataclasses.replace(run, task=run.task.resolved())
-        if changed_fields(run, state.run):
+        if changes.of_fields(run, state.run):
             task: Any = run.task
             made = task.makes_tokenizer and not task.tokenizer and self.folder.tokenizer.exists()
             if made:
                 task = dataclasses.replace(task, tokenizer=str(self.folder.tokenizer))
             task = task.resolved()
             run = dataclasses.replace(run, task=dataclasses.replace(task, tokenizer="") if made else task)
-        check_accepted(accept, run)
-        another = [x for x in changed_fields(run, state.run) if makes_another_run(x, run.task)]
-        refuse(another, accept, self.folder.path)
+        changes.check_accepted(accept, run)
+        another = [x for x in changes.of_fields(run, state.run) if changes.makes_another_run(x, run.task)]
+        changes.refuse(another, accept, self.folder.path)
         return run
 
     def run(self) -> dict[str, float]:
@@ -204,15 +195,12 @@ class Trainer:
         return metrics
 
     def evaluate(self) -> dict[str, float]:
-        """Of all of the held-out data."""
+        """The metrics of the whole eval set."""
         from accelerate.utils import gather_object
 
-        sums: dict[str, Tensor] = {}
-        with self._evaluating():
-            for batch in self._eval_batches():
-                with self._autocast():
-                    sums = summed(sums, self.task.measure(self.model, self._on_device(batch)))
-        parts = gather_object([{name: x.cpu() for name, x in sums.items()}])  # of each process; some may have none
+        with self._averaged():
+            sums = measure_all(self.task, self.model, self._eval_batches(), self.device, self.config.precision)
+        parts = gather_object([{name: x.cpu() for name, x in sums.items()}])  # one per process; some may be empty
         totals: dict[str, Tensor] = functools.reduce(summed, parts)
         return self.task.concluded(means(totals))
 
@@ -233,17 +221,18 @@ class Trainer:
         self.model.train()
         totals: dict[str, Tensor] = {}
         norm = torch.zeros(())
-        for part in range(self.config.accumulate):
-            # Dropout and the like are the same however often the run was stopped before.
-            torch.manual_seed(mixed(self.config.seed, NOISE, step, part, self.accelerator.process_index))
-            batch = self._on_device(next(examples))
+        for micro in range(self.config.accumulate):
+            # Dropout depends on the step alone, not on how often the run was stopped before.
+            torch.manual_seed(mixed(self.config.seed, NOISE, step, micro, self.accelerator.process_index))
+            batch = on_device(next(examples), self.device)
             with self.accelerator.accumulate(self.model):
                 loss, others = self._loss(step, batch)
                 self.accelerator.backward(loss)
                 for name, x in {"loss": loss.detach(), **others}.items():
                     totals[name] = totals.get(name, torch.zeros_like(x)) + x.detach() / self.config.accumulate
                 if self.accelerator.sync_gradients:
-                    norm = self._clip()
+                    limit = self.config.optim.clip or float("inf")
+                    norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
                     self._check_finite(step, totals["loss"], norm, batch)
                 self.optimizer.step()
                 self.optimizer.zero_grad()
@@ -256,19 +245,12 @@ class Trainer:
 
     def _loss(self, step: int, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         try:
-            with self._autocast():
+            with autocast(self.device, self.config.precision):
                 return self.task.loss(self.model, batch, seed=self.config.seed, step=step)
-        except ValueError as problem:  # which lion.attention may raise before a loss could tell
+        except ValueError as problem:  # lion.attention refuses NaN, before there is a loss
             if "NaN" not in str(problem):
                 raise
             raise self._diverged(step, f"{problem} That was", batch) from problem
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
-
-    def _clip(self) -> Tensor:
-        limit = self.config.optim.clip or float("inf")
-        return whole(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
 
     def _check_finite(self, step: int, loss: Tensor, norm: Tensor, batch: Batch) -> None:
         if torch.isfinite(loss) and torch.isfinite(norm):
@@ -283,16 +265,15 @@ class Trainer:
 
     def _prepared(self, model: nn.Module) -> tuple[nn.Module, Any]:
         if not self.config.shard:
-            optimizer = make_optimizer(model, self.config.optim)
-            return self.accelerator.prepare(model, optimizer)
+            return self.accelerator.prepare(model, make_optimizer(model, self.config.optim))
         # Accelerate shards on GPUs only; torch itself does on any device.
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
         if self.accelerator.num_processes == 1:
             raise ValueError("shard is set, but there is one process; start several: torchrun --nproc-per-node 2 ...")
-        model.to(self.accelerator.device)
-        mesh = init_device_mesh(self.accelerator.device.type, (self.accelerator.num_processes,))
+        model.to(self.device)
+        mesh = init_device_mesh(self.device.type, (self.accelerator.num_processes,))
         for block in _blocks(model):
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh, reshard_after_forward=True)  # or its weights stay whole after an evaluation
@@ -300,7 +281,7 @@ class Trainer:
 
     def _batches(self) -> Iterator[Batch]:
         run, accelerator = self.config, self.accelerator
-        stream = Stream(
+        sampler = Sampler(
             len(self.train_set),
             run.batch,
             mixed(run.seed, SHUFFLE),
@@ -309,27 +290,27 @@ class Trainer:
             world=accelerator.num_processes,
             accumulate=run.accumulate,
         )
-        return batches(self.train_set, stream, run.workers)
+        return batches(self.train_set, sampler, run.workers)
 
     def _eval_batches(self) -> Iterator[Batch]:
-        """Each process its part of the held-out data."""
+        """This process's part of the eval set."""
         mine = range(self.accelerator.process_index, len(self.eval_set), self.accelerator.num_processes)
         size = max(1, self.config.batch // (self.accelerator.num_processes * self.config.accumulate))
         keys = [[(0, i) for i in mine[first : first + size]] for first in range(0, len(mine), size)]
         return batches(self.eval_set, keys, self.config.workers)
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """With the average of the weights, if there is one."""
-        if self.average is not None:
-            self.average.swap(self.bare)
+    def _averaged(self) -> Iterator[None]:
+        """The model in evaluation mode, with the average of the weights, if there is one."""
         self.model.eval()
+        if self.average is None:
+            yield
+            return
+        self.average.swap(self.bare)
         try:
-            with torch.no_grad():
-                yield
+            yield
         finally:
-            if self.average is not None:
-                self.average.swap(self.bare)
+            self.average.swap(self.bare)
 
     def _save(self, step: int) -> None:
         about = {"fingerprint": self.fingerprint, "run": self.config.to_json(), "contents": self.contents}
@@ -337,60 +318,44 @@ class Trainer:
         self.accelerator.wait_for_everyone()
 
     def _save_model(self, metrics: dict[str, float]) -> None:
-        with self._evaluating():
+        with self._averaged():
             weights = {name: whole(x) for name, x in self.bare.state_dict().items()}
-            if self.accelerator.is_main_process:
+            if self.main:
                 with self.folder.writing("the model"):
                     save_model(self.bare, self.folder.path / "model", weights=weights)
                     self.task.save_beside(self.folder.path / "model")
-        if self.accelerator.is_main_process:
+        if self.main:
             self.folder.write_json("result.json", {"step": self.steps, **metrics})
         # A process that ends while gloo's threads still hold tensors of the last exchange may abort (pytorch#179291).
         self.accelerator.wait_for_everyone()
 
     def _begin_folder(self, run: Run, resume: bool, recipe: str | None) -> None:
-        if resume and recipe is None:
-            recipe = saved_recipe(self.folder.path)
-        content = {"recipe": recipe, "run": run.to_json(), "to_predict": run.task.to_predict()}
-        self.accelerator.wait_for_everyone()  # to have looked whether there is a run in it already
+        saved = saved_run(self.folder.path) if resume and recipe is None else None
+        known = configs.to_json(run.task.to_predict())
+        content = {"recipe": saved.recipe if saved else recipe, "run": run.to_json(), "to_predict": known}
+        self.accelerator.wait_for_everyone()  # all have looked whether there is a run in it already
         if not self.alone:
             self._lock()
             if self.folder.has_run:
                 raise ValueError(f"another process has just begun a run in {self.folder.path}: --resume continues it.")
-        if self.accelerator.is_main_process:
+        if self.main:
             if not self.begin and hasattr(self.task, "text_tokenizer"):
                 with self.folder.writing("the tokenizer"):
                     files.replace_folder(self.folder.tokenizer, self.task.save_beside)
-            self._note_environment(resume)
+            note_environment(self.folder, resume)
             self.folder.write_json(CONFIG, content)
         self.accelerator.wait_for_everyone()
 
-    def _note_environment(self, resume: bool) -> None:
-        path, now = self.folder.path / ENVIRONMENT, environment()
-        before: Any = {}
-        if resume and path.exists():
-            with contextlib.suppress(files.DamagedFile):  # it is only to be compared
-                before = files.read_json(path)
-        before = before if isinstance(before, dict) else {}
-        other = [f"{name} is {now[name]}, was {x}" for name, x in before.items() if name in now and now[name] != x]
-        if other:
-            print(f"not the environment that the run began in, results may differ a little: {'; '.join(other)}")
-        self.folder.write_json(ENVIRONMENT, now)
-
-    def _on_device(self, batch: Batch) -> Batch:
-        return {name: x.to(self.accelerator.device, non_blocking=True) for name, x in batch.items()}
-
     def _agreed(self, signals: list[int]) -> int:
-        """The signal to stop by, if any process has got one: all must stop after the same step."""
+        """The signal to stop by, if any process has received one: all must stop after the same step."""
         if self.accelerator.num_processes == 1:
             return signals[0] if signals else 0
-        mine = torch.tensor(float(signals[0] if signals else 0), device=self.accelerator.device)
-        gathered = self.accelerator.gather(mine)
-        return int(gathered.max())
+        mine = torch.tensor(float(signals[0] if signals else 0), device=self.device)
+        return int(self.accelerator.gather(mine).max())
 
 
 def _blocks(model: nn.Module) -> nn.ModuleList:
-    """Of a model, the list of what it repeats."""
+    """The model's longest ModuleList: its blocks."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=len, default=nn.ModuleList())
 
@@ -406,6 +371,6 @@ def _recompute(model: nn.Module) -> None:
 
 
 def _fingerprint(model: nn.Module) -> str:
-    """Of what a model's parameters are called, and their shapes."""
+    """A digest of the names and shapes of a model's parameters."""
     text = "\n".join(f"{name} {tuple(x.shape)}" for name, x in model.state_dict().items())
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,6 +1,6 @@
-"""How well predictions do: of what was predicted and what is right, [examples] each, one number.
+"""Metrics: a number from predictions and right answers, [examples] each.
 
-Where a metric is not defined, as the correlation with something constant, it is 0.
+Where a metric is not defined, as the correlation with a constant, it is 0.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ def accuracy(predicted: Tensor, right: Tensor) -> float:
 
 
 def f1(predicted: Tensor, right: Tensor) -> float:
-    """Of class 1, of two."""
+    """F1 of class 1, of two classes."""
     found, taken, true = _counts(predicted, right, 2)
     return (2 * found / (taken + true).clamp(min=1))[1].item()
 
@@ -27,7 +27,7 @@ def macro_f1(predicted: Tensor, right: Tensor) -> float:
 
 
 def matthews(predicted: Tensor, right: Tensor) -> float:
-    """The correlation of classes, of any number of them."""
+    """Matthews' correlation, for any number of classes."""
     found, taken, true = _counts(predicted, right)
     total = len(right)
     spread = ((total**2 - taken @ taken) * (total**2 - true @ true)).sqrt()
@@ -36,7 +36,7 @@ def matthews(predicted: Tensor, right: Tensor) -> float:
 
 def pearson(predicted: Tensor, right: Tensor) -> float:
     x, y = predicted.double(), right.double()
-    if (x == x[0]).all() or (y == y[0]).all():  # whose distance to their mean is all rounding
+    if (x == x[0]).all() or (y == y[0]).all():  # or rounding errors would be correlated
         return 0.0
     x, y = x - x.mean(), y - y.mean()
     return (x @ y / (x.norm() * y.norm())).clamp(-1, 1).item()
@@ -49,17 +49,17 @@ def spearman(predicted: Tensor, right: Tensor) -> float:
 METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
     function.__name__: function for function in (accuracy, f1, macro_f1, matthews, pearson, spearman)
 }
-SHARES = ("accuracy", "f1", "macro_f1")  # those that people know in percent
+SHARES = ("accuracy", "f1", "macro_f1")  # shown in percent
 
 
 def _counts(predicted: Tensor, right: Tensor, classes: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """[classes]: how often each was predicted rightly, predicted, and right."""
+    """[classes]: how often each class was predicted rightly, predicted, and right."""
     classes = max(classes, int(torch.maximum(predicted, right).max()) + 1)
     found, taken, true = (x.bincount(minlength=classes).double() for x in (right[predicted == right], predicted, right))
     return found, taken, true
 
 
 def _ranks(x: Tensor) -> Tensor:
-    """From 1; those that are equal share the mean of theirs."""
+    """Ranks from 1; equal values share their mean rank."""
     _, which, counts = x.unique(return_inverse=True, return_counts=True)
     return (counts.cumsum(0) - (counts - 1) / 2)[which]

@@ -10,7 +10,7 @@ from lion.train.config import Optim
 
 
 def make_optimizer(model: nn.Module, optim: Optim) -> torch.optim.AdamW:
-    """AdamW without decay of what is no weight: norms, biases, tokens, decays."""
+    """AdamW. Norms, biases, tokens and decays have no weight decay."""
     no_weights: Callable[[], set[str]] = getattr(model, "no_weight_decay", set)
     kept = no_weights()
     weights: list[nn.Parameter] = []
@@ -18,16 +18,16 @@ def make_optimizer(model: nn.Module, optim: Optim) -> torch.optim.AdamW:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             (others if parameter.dim() <= 1 or name in kept else weights).append(parameter)
-    # torch's AdamW multiplies it by the learning rate; decoupled, by what part of its largest that is.
+    # torch's AdamW multiplies weight_decay by the learning rate; decoupled means by its share of the largest rate.
     weight_decay = optim.weight_decay / optim.lr if optim.decoupled else optim.weight_decay
     groups = [{"params": weights, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    # Without the groups that are empty: a checkpoint has no names for them.
+    # A checkpoint has no names for empty groups.
     groups = [group for group in groups if group["params"]]
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, foreach=True)
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
-    """Of a step, 0 to steps - 1: a linear warm-up, then down to `final` of it."""
+    """The learning rate of a step, 0 to steps - 1: a linear warm-up, then down to `final` of the largest."""
     warmup = round(optim.warmup * steps)
     if step < warmup:
         return optim.lr * (step + 1) / warmup

@@ -1,4 +1,4 @@
-"""What a run leaves behind and shows: metrics as JSON lines and for TensorBoard, a picture of the curves, progress."""
+"""The record of a run: metrics as JSON lines and for TensorBoard, a picture of the curves, and progress."""
 
 import contextlib
 import json
@@ -14,28 +14,20 @@ import torch
 
 from lion import files
 from lion._version import __version__
+from lion.tasks import Task
 from lion.train.folder import RunFolder
 from lion.train.metrics import SHARES
 
-METRICS = "metrics.jsonl"
-LARGEST = 1 << 1000  # beyond it a whole number is no float
+METRICS, ENVIRONMENT = "metrics.jsonl", "environment.json"
+LARGEST = 1 << 1000  # whole numbers beyond it do not fit into a float
 Row = dict[str, Any]
 
 
 class Report:
-    """Of one run, by its main process; the others' do nothing."""
+    """The report of one run, by its main process; those of the others do nothing."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        *,
-        steps: int,
-        unit: str,
-        metric: str = "accuracy",
-        main: bool = True,
-        resumed_at: int = 0,
-    ):
-        self.folder, self.steps, self.unit, self.metric, self.main = folder, steps, unit, metric, main
+    def __init__(self, folder: RunFolder, task: Task, steps: int, *, main: bool = True, resumed_at: int = 0):
+        self.folder, self.steps, self.unit, self.metric, self.main = folder, steps, task.unit, task.metric, main
         self._began, self._first_step, self._examples = time.perf_counter(), resumed_at, 0
         self._bar: Any = None
         self._board: Any = None
@@ -44,7 +36,7 @@ class Report:
         if not main:
             return
         path = folder.path / METRICS
-        # What came after the checkpoint is about to come again.
+        # Steps after the checkpoint are about to be repeated.
         rows = [row for row in read_metrics(path) if row["step"] <= resumed_at]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         with folder.writing(METRICS):
@@ -61,7 +53,7 @@ class Report:
                 self._bar = tqdm(total=steps, initial=resumed_at, unit="step", dynamic_ncols=True, leave=False)
 
     def step(self, step: int, examples: int, shown: dict[str, float] | None = None) -> None:
-        """One more step is done; `shown` is written down and shown, if given."""
+        """One more step is done; `shown` is written and printed, if given."""
         if not self.main:
             return
         self._examples += examples
@@ -83,7 +75,7 @@ class Report:
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
         if self.main:
             self.row({"step": step, "kind": "eval", **metrics})
-            self.say(f"step {step:,} of {self.steps:,}: held out {_line(metrics)}")
+            self.say(f"step {step:,} of {self.steps:,}: eval {_line(metrics)}")
 
     def row(self, row: Row) -> None:
         with self.folder.writing(METRICS):
@@ -117,7 +109,7 @@ class Report:
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """The rows of a run. What is none is left out: a last line that was cut off, or somebody else's."""
+    """The rows of a run. Lines that are no rows are left out: a last one that was cut off, for instance."""
     if not path.exists():
         return []
     return list(_rows(path.read_text(errors="replace")))
@@ -132,7 +124,7 @@ def _rows(text: str) -> Iterator[Row]:
 
 
 def _is_row(row: Any) -> bool:
-    """A step, a kind, and numbers."""
+    """Whether it has a step, a kind, and numbers."""
     if not isinstance(row, dict) or not isinstance(row.get("kind"), str) or not isinstance(row.get("step"), int):
         return False
     numbers = [x for name, x in row.items() if name != "kind"]
@@ -140,7 +132,7 @@ def _is_row(row: Any) -> bool:
 
 
 def environment() -> dict[str, Any]:
-    """What results may depend on."""
+    """Versions and hardware that results may depend on."""
     return {
         "lion": __version__,
         "python": platform.python_version(),
@@ -152,8 +144,22 @@ def environment() -> dict[str, Any]:
     }
 
 
+def note_environment(folder: RunFolder, resume: bool) -> None:
+    """Write environment.json; say what has changed since the run began."""
+    path, now = folder.path / ENVIRONMENT, environment()
+    before: Any = {}
+    if resume and path.exists():
+        with contextlib.suppress(files.DamagedFile):  # it is only compared
+            before = files.read_json(path)
+    before = before if isinstance(before, dict) else {}
+    other = [f"{name} is {now[name]}, was {x}" for name, x in before.items() if name in now and now[name] != x]
+    if other:
+        print(f"the run began in another environment, results may differ a little: {'; '.join(other)}")
+    folder.write_json(ENVIRONMENT, now)
+
+
 def draw_curves(folder: Path, metric: str) -> None:
-    """curves.png: the loss, the metric that counts, and the accuracy, in training and held out."""
+    """curves.png: the loss, the task's metric, and the accuracy, in training and on the eval set."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -168,7 +174,7 @@ def draw_curves(folder: Path, metric: str) -> None:
         for kind, style in (("train", {"alpha": 0.6, "linewidth": 1}), ("eval", {"marker": "o", "markersize": 3})):
             line = [(row["step"], row[name]) for row in rows if row["kind"] == kind and name in row]
             if line:
-                axis.plot(*zip(*line, strict=True), label={"train": "training", "eval": "held out"}[kind], **style)
+                axis.plot(*zip(*line, strict=True), label={"train": "training", "eval": "eval set"}[kind], **style)
         axis.set_xlabel("step")
         axis.set_ylabel(name)
         axis.grid(alpha=0.3)

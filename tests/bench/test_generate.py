@@ -15,12 +15,12 @@ def test_the_command(tmp_path, capsys):
     pytest.importorskip("transformers")
     pytest.importorskip("matplotlib")
     where = tmp_path / "deep" / "generate.json"
-    arguments = ["--size", "tiny", "--mixers", "lion_s", "--positions", "48", "8", "--rounds", "1"]
+    arguments = ["--size", "tiny", "--variants", "lion_s", "--positions", "48", "8", "--rounds", "1"]
     modes = ["--modes", "recurrence", "cache", "attention"]
     assert main(["bench", "generate", *arguments, *modes, "--json", str(where)]) == 0
     out = capsys.readouterr().out
     content = json.loads(where.read_text())
-    results = {(x["mixer"], x["mode"], x["position"]): x for x in content["results"]}
+    results = {(x["variant"], x["mode"], x["position"]): x for x in content["results"]}
     names = [("lion_s", "recurrence"), ("lion_s", "cache"), ("lion_s", "attention")]
     names += [("softmax", "cache"), ("softmax", "attention")]
     assert list(results) == [(*name, position) for name in names for position in (8, 48)]
@@ -70,18 +70,18 @@ def test_softmax_has_no_recurrence():
 
 def test_what_would_not_fit_is_left_out(monkeypatch, capsys):
     monkeypatch.setattr(generate, "available_memory", lambda: 100_000)
-    records = generate.run(sizes=("tiny",), mixers=("lion_s",), positions=(4, 400), rounds=1)
-    left_out = {(x["mixer"], x["mode"], x["position"]) for x in records if x["left_out"]}
+    records = generate.run(sizes=("tiny",), variants=("lion_s",), positions=(4, 400), rounds=1)
+    left_out = {(x["variant"], x["mode"], x["position"]) for x in records if x["left_out"]}
     assert left_out == {("lion_s", "cache", 400), ("softmax", "cache", 400)}
     assert f"-: left out, {generate.LARGE}" in capsys.readouterr().out
 
 
 def test_without_transformers(monkeypatch, capsys):
-    def missing(mixer, size):
+    def missing(variant, size):
         raise ImportError("transformers is needed for this")
 
     monkeypatch.setattr(generate, "agreement", missing)
-    generate.run(sizes=("tiny",), mixers=("lion_s",), positions=(4,), modes=("recurrence",), softmax=False, rounds=1)
+    generate.run(sizes=("tiny",), variants=("lion_s",), positions=(4,), modes=("recurrence",), softmax=False, rounds=1)
     assert "tokens of the modes not compared: transformers is needed for this" in capsys.readouterr().out
 
 
@@ -92,13 +92,13 @@ def test_modes_that_differ_are_called_so():
 
 REFUSED = {
     "sizes is 'huge'; expected one of 'tiny', 'small', 'base'": {"sizes": ("huge",)},
-    "mixers is 'lion_x'; expected one of 'softmax'": {"mixers": ("lion_x",)},
+    "variants is 'lion_x'; expected one of 'softmax'": {"variants": ("lion_x",)},
     "modes is 'rnn'; expected one of 'recurrence', 'cache', 'attention'": {"modes": ("rnn",)},
     "modes is 'cache'; expected a list of some of": {"modes": "cache"},
     r"positions is \[2\], rounds 20; expected positions of 3 tokens or more": {"positions": (2,)},
     "rounds 0; expected positions of 3 tokens or more, and at least 1 round": {"rounds": 0},
     "softmax has no recurrence; expected the modes 'cache' or 'attention'": {
-        "mixers": ("softmax",),
+        "variants": ("softmax",),
         "modes": ("recurrence",),
         "softmax": False,
     },

@@ -12,9 +12,11 @@ pytest.importorskip("transformers")
 from lion import recipes
 from lion.bench import lengths
 from lion.cli import main
-from lion.train import text
+from lion.tasks._base import forget
+from lion.tasks.causal import CausalTask
+from lion.train.evaluate import evaluate
+from lion.train.folder import load_run
 from lion.train.loop import train
-from lion.train.using import evaluate, load_run
 from tests import SEED
 
 LENGTH = 16
@@ -25,9 +27,9 @@ HELD_OUT = 16 * LENGTH  # tokens, at least
 def data(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LION_DATA", str(tmp_path_factory.mktemp("data")))
-        text._documents.cache_clear()
+        forget()
         yield
-    text._documents.cache_clear()
+    forget()
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +40,12 @@ def runs(tmp_path_factory):
     for n in range(30):
         (folder / f"{n}.txt").write_text(" ".join(generator.choices(words, k=60)) + ".")
     found = {}
-    for mixer in ("lion_s", "softmax"):
-        run = recipes.recipe(f"mlm.{mixer}")
+    for variant in ("lion_s", "softmax"):
+        run = recipes.recipe(f"mlm.{variant}")
         model = replace(run.task.model, dim=16, depth=1, heads=2, mlp_dim=32, max_tokens=2 * LENGTH)
         task = replace(run.task, data=str(folder / "*.txt"), length=LENGTH, holdout=0.3, vocab_size=200, model=model)
-        found[mixer] = folder / mixer
-        train(replace(run, task=task, steps=2, epochs=0, batch=4, eval_every=2, workers=0), found[mixer])
+        found[variant] = folder / variant
+        train(replace(run, task=task, steps=2, epochs=0, batch=4, eval_every=2, workers=0), found[variant])
     return found
 
 
@@ -54,11 +56,11 @@ def test_the_command(runs, tmp_path, capsys):
     arguments = ["--times", "4", "1", "2", "--tokens", str(HELD_OUT), "--json", str(where)]
     assert main(["bench", "lengths", *folders, *arguments]) == 0
     out = capsys.readouterr().out
-    results = {(x["mixer"], x["times"]): x for x in json.loads(where.read_text())["results"]}
-    assert list(results) == [(mixer, n) for mixer in runs for n in (1, 2, 4)]
-    for (mixer, n), x in results.items():
+    results = {(x["variant"], x["times"]): x for x in json.loads(where.read_text())["results"]}
+    assert list(results) == [(variant, n) for variant in runs for n in (1, 2, 4)]
+    for (variant, n), x in results.items():
         assert x["length"] == n * LENGTH
-        if (mixer, n) == ("softmax", 4):
+        if (variant, n) == ("softmax", 4):
             assert (x["accuracy"], x["texts"]) == (None, 0)
             assert x["left_out"] == "it has learned positions for 32 tokens only"
         else:
@@ -99,7 +101,7 @@ def test_longer_than_all_that_is_held_out(runs, capsys):
 
 
 def test_all_lengths_have_the_same_text(runs):
-    task = load_run(runs["lion_s"]).run.task
+    task = load_run(runs["lion_s"]).task
     parts = lengths.plan(task, (1, 2, 4, 8))
     covered = [part.texts * (part.length - 1) for part in parts]  # without [CLS]
     for part, tokens in zip(parts, covered, strict=True):
@@ -108,7 +110,7 @@ def test_all_lengths_have_the_same_text(runs):
 
 
 def test_runs_of_one_name_are_two_lines(monkeypatch, tmp_path):
-    known = {"mixer": "lion_s", "length": 16, "trained_length": 16, "accuracy": 0.5}
+    known = {"variant": "lion_s", "length": 16, "trained_length": 16, "accuracy": 0.5}
     drawn = []
     monkeypatch.setattr(lengths, "draw_lines", lambda rows, path: drawn.append(rows[0][0].lines))
     lengths.draw([{**known, "run": "a/mlm"}, {**known, "run": "b/mlm"}], tmp_path / "a.png")
@@ -143,7 +145,7 @@ def test_no_such_run(runs, tmp_path, capsys):
 
 def test_a_run_of_another_kind(runs, monkeypatch):
     trained = load_run(runs["lion_s"])
-    other = trained._replace(run=replace(trained.run, task=text.CausalTask()))
+    other = trained._replace(task=CausalTask())
     monkeypatch.setattr(lengths, "load_run", lambda folder: other)
-    with pytest.raises(ValueError, match="has no hidden tokens to find; expected one of `lion train mlm`"):
+    with pytest.raises(ValueError, match="is no masked language model; expected one of `lion train mlm`"):
         lengths.run([runs["lion_s"]])

@@ -33,7 +33,7 @@ def test_very_long_ones_are_trained_with_checkpointing(monkeypatch):
         (1 << 15, False, False),
     ]
     for case in cases[:2]:
-        assert long.make_model("lion_s", case).checkpointed is case.recomputed
+        assert long.make_model("lion_s", case).grad_checkpointing is case.recomputed
         mamba = long.make_model("Mamba-2", case)
         assert any(getattr(part, "gradient_checkpointing", False) for part in mamba.modules()) is case.recomputed
 

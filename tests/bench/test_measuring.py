@@ -5,9 +5,10 @@ import time
 
 import torch
 
-from lion.bench import kernel, kinds, layer, memory
-from lion.bench.memory import peak_memory
+from lion.bench import kernel, layer, op_variants
+from lion.bench import peak_memory as memory
 from lion.bench.op import Shape, growth
+from lion.bench.peak_memory import peak_memory
 from lion.bench.timing import interleaved
 
 MEBIBYTE = 2**20
@@ -66,9 +67,9 @@ def test_bench_kernel_prints_what_it_measured(monkeypatch, capsys, tmp_path):
 
 
 def test_bench_layer_and_variants(capsys, tmp_path):
-    seconds = layer.run(batch=1, tokens=5, dim=12, heads=3, every=True, rounds=1, json_path=tmp_path / "layer.json")
+    seconds = layer.run(batch=1, tokens=5, dim=12, heads=3, all=True, rounds=1, json_path=tmp_path / "layer.json")
     assert set(seconds) >= {"softmax", "lion_s, 2 orders", "mamba"}
-    kinds.run(Shape(1, 2, 70, 8), rounds=1, json_path=tmp_path / "kinds.json")
+    op_variants.run(Shape(1, 2, 70, 8), rounds=1, json_path=tmp_path / "kinds.json")
     printed = capsys.readouterr().out
     assert "of softmax's time" in printed
     assert "as fast as delta rule, token by token" in printed

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from lion.bench.demo import Point
-from lion.bench.report import Demo, FormResult, TrainedRun, write_report
-from lion.bench.report_figures import RAMPS, VOID, Axis, Line, listed, picture, plot, tag
-from lion.bench.report_learned import Digits, look
+from lion.bench.report.figures import RAMPS, VOID, Axis, Line, listed, picture, plot, tag
+from lion.bench.report.learned import Digits, look
+from lion.bench.report.page import Demo, FormResult, TrainedRun, write_report
 from lion.models.saving import load_model, save_model
 from lion.models.vision import VisionConfig, VisionModel
 from tests import SEED
@@ -43,7 +43,7 @@ def runs(tmp_path_factory):
     found = {}
     for name, (accuracy, step_ms) in RUNS.items():
         folder = tmp_path_factory.mktemp(name)
-        model = VisionModel(VisionConfig(mixer=name, **SIZE))
+        model = VisionModel(VisionConfig(variant=name, **SIZE))
         save_model(model, folder / "model")
         rows = [{"step": i, "kind": "train", "loss": 2.3 / i, "accuracy": 0.5} for i in range(10, 200, 10)]
         rows += [{"step": i, "kind": "eval", "loss": 1.0, "accuracy": accuracy * i / 200} for i in (50, 100, 150, 200)]
@@ -142,14 +142,14 @@ def test_light_dark_narrow_and_on_paper(tmp_path, runs):
 def test_words_follow_the_numbers(tmp_path, runs):
     _, words = page(tmp_path, runs)
     assert "with the same predictions." in words
-    assert "it predicts the same for each of the 359 held-out digits" in words
-    assert "differ by up to 3.1e-06, which is rounding. The quickest for images this small is scan." in words
-    assert "LION-S reads 96.1% of the held-out digits right, softmax attention 97.2%." in words
+    assert "In every form, the trained LION-S predicts the same for each of the 359 digits" in words
+    assert "differ by up to 3.1e-06, which is rounding. The fastest form for images this small is scan." in words
+    assert "The accuracy of LION-S on the evaluation set is 96.1%, that of softmax attention 97.2%." in words
     assert "Compared with softmax, LION-D is 3.1 points below and LION-LIT is 15.1 points below: more than" in words
-    assert "LION-S 1.23, LION-D 1.10 and LION-LIT 0.95 times as long as softmax" in words
+    assert "LION-S 1.23, LION-D 1.10 and LION-LIT 0.95 times softmax's time" in words
     assert "faster than softmax at 4,096 tokens8.0\N{MULTIPLICATION SIGN}32 ms against 256 ms" in words
     assert "scan takes 32 ms and 6.0 MiB, softmax 256 ms and 6.0 MiB" in words
-    assert "Softmax is quicker than every form at 256 tokens, and no more above that." in words
+    assert "Softmax is quicker than every form at 256 tokens, but not above." in words
     assert "multiplies scan's time by 2.0 and softmax's time by 4.0" in words
 
 
@@ -159,7 +159,7 @@ def test_words_when_it_went_the_other_way(tmp_path, runs):
     slow = QUICK | {"softmax": (0.001, 0.002, 0.016)}
     _, words = page(tmp_path, alike, forms=forms, points=points(slow))
     assert "with nearly the same predictions." in words
-    assert "Of 359 predictions of the trained LION-S, unlike those of full are 3 of rnn; its logits differ" in words
+    assert "Of 359 predictions of the trained LION-S, 3 of rnn differ from those of full; its logits differ" in words
     assert "rounding" not in words
     assert "356of 359" in words
     assert "No model is further from softmax than chance explains: one digit of 359 is 0.28%." in words
@@ -193,7 +193,7 @@ def test_half_lives_and_masks(name, runs):
     with torch.no_grad():
         x = model.blocks[0].norm1(model._embed(digits.images)[0])
         attention = model.blocks[0].attn
-        log_decay = attention._tokens(attention.in_proj(x)).log_decay
+        log_decay = attention.tokens(x).log_decay
         assert seen.right.equal(model(digits.images).argmax(-1) == digits.labels)
     want = (math.log(0.5) / log_decay).reshape(-1, 2)
     layer = seen.layers[0]

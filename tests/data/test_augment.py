@@ -230,9 +230,9 @@ def test_nothing_at_all():
     ("make", "message"),
     [
         (lambda: Augment(padding="mirror"), "padding is 'mirror'; expected one of 'zero', 'reflect'."),
-        (lambda: Augment(pad_crop=-1), "pad_crop is -1; expected a whole number of pixels, 0 for none."),
-        (lambda: Augment(shift=0.5), "shift is 0.5; expected a whole number of pixels, 0 for none."),
-        (lambda: Augment(erase=2), "erase is 2; expected a share from 0 to 1."),
+        (lambda: Augment(pad_crop=-1), "pad_crop is -1; expected a whole number from 0 to 16,384."),
+        (lambda: Augment(shift=0.5), "shift is 0.5; expected a whole number from 0 to 16,384."),
+        (lambda: Augment(erase=2), "erase is 2; expected a number from 0 to 1."),
         (
             lambda: Augment(timm="rand-m9", flip=True),
             "timm is 'rand-m9', with pad_crop, flip or shift; expected none of them: timm crops and flips.",
@@ -251,8 +251,8 @@ def test_nothing_at_all():
             "timm is 'rnd-m9'; expected a policy that timm knows, such as 'rand-m9-mstd0.5-inc1' "
             "(Unknown AutoAugment config section).",
         ),
-        (lambda: Mixup(mixup=-1), "mixup is -1; expected an alpha above 0, or 0 for none."),
-        (lambda: Mixup(probability=-0.1), "probability is -0.1; expected a share from 0 to 1."),
+        (lambda: Mixup(mixup=-1), "mixup is -1; expected a number, 0 or more."),
+        (lambda: Mixup(probability=-0.1), "probability is -0.1; expected a number from 0 to 1."),
     ],
 )
 def test_what_is_refused(make, message):

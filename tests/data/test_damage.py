@@ -15,13 +15,14 @@ import pytest
 from PIL import Image
 
 from lion.data.corpora import corpus
-from lion.data.decoding import decode
-from lion.data.dna import Windows
 from lion.data.fasta import GAPS, TOKENS, Genome
+from lion.data.genomes import Windows
+from lion.data.image_files import decode
 from lion.data.images import load_images
+from lion.data.labelled import labelled
 from lion.data.long_range import long_range
-from lion.data.tables import labelled, records
-from lion.data.text import MaskedTokens, PackedTokens
+from lion.data.packed import MaskedTokens, PackedTokens
+from lion.data.tables import records
 from lion.data.tokenizers import ByteTokenizer, load_tokenizer, train_wordpiece
 from lion.files import DamagedFile, read_json
 from tests.data import MNIST_ZIP, write_zarr

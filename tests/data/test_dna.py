@@ -10,21 +10,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lion.data import SPLICE, lion_data_folder, markov
+from lion.data import FETCHED, lion_data_folder, markov
 from lion.data.batches import IGNORED
-from lion.data.dna import (
-    LabelledDna,
-    LabelledSequences,
-    MaskedNucleotides,
-    Windows,
-    labelled_sequences,
-    splice,
-    split_sequences,
-)
 from lion.data.fasta import CLS, MASK, PAD, A, Genome, N, T, decode, encode, reverse_complement
+from lion.data.genomes import MaskedNucleotides, Windows
+from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
 from lion.data.markov import PRIOR, count_contexts, markov_accuracy
-from lion.train.stream import Stream
+from lion.train.sampler import Sampler
 from tests import SEED
+
+SPLICE = FETCHED["splice"].file
 
 
 def fails(kind, message):
@@ -138,7 +133,7 @@ def test_one_of_every_few_blocks_is_held_out(tmp_path):
 def test_windows_that_are_wrong(genome, tmp_path):
     with fails(ValueError, "split is 'test'; expected one of 'train', 'validation'."):
         windows(genome, "test")
-    with fails(ValueError, "holdout is 1; expected a share from 0, for none, to less than 1."):
+    with fails(ValueError, "holdout is 1; expected a number from 0 to below 1."):
         windows(genome, holdout=1)
     with fails(ValueError, "holdout is 0, so nothing is held out to evaluate on; expected a share above 0."):
         windows(genome, "validation", holdout=0)
@@ -244,14 +239,14 @@ def test_an_example_depends_on_its_key_alone(genome, kind):
     assert any(not torch.equal(other.__getitems__([key])["input_ids"], alone[key]["input_ids"]) for key in every)
     assert any(not torch.equal(alone[0, i]["input_ids"], alone[7, i]["input_ids"]) for i in range(6))
     assert len(pickle.dumps(found)) < 10_000
-    stream = Stream(len(found), 4, seed=0, steps=range(3))
+    stream = Sampler(len(found), 4, seed=0, steps=range(3))
     assert [len(x["input_ids"]) for x in DataLoader(found, batch_sampler=stream, collate_fn=same)] == [4] * 3
 
 
 def test_what_cannot_be_masked(genome):
-    with fails(ValueError, "rate is 0; expected a share of the nucleotides to hide, above 0 and at most 1."):
+    with fails(ValueError, "rate is 0; expected a number above 0 and up to 1."):
         MaskedNucleotides(windows(genome), 0)
-    with fails(ValueError, "hidden is 2; expected a share from 0 to 1, or None."):
+    with fails(ValueError, "hidden is 2; expected a number from 0 to 1."):
         MaskedNucleotides(windows(genome), hidden=2)
 
 
@@ -423,7 +418,7 @@ def test_numbers_as_labels(tmp_path):
             "{path} has no column with a usual name for its sequences (sequence, sequences, seq, dna, ...); its "
             "columns are 'read', 'label': say which as sequence_column.",
         ),
-        ("x.csv", "", "{path} has no rows; expected texts with labels."),
+        ("x.csv", "", "{path} has no rows; expected sequences with labels."),
         (
             "x.csv",
             "seq,label\nACGT,1\n\nAXGT,0\n",
@@ -479,7 +474,7 @@ def test_copies_are_on_one_side():
         assert len(np.unique(test.labels)) == 3
         again = split_sequences(found, 0.25, seed)[1]
         assert [x.tobytes() for x in again.tokens] == [x.tobytes() for x in test.tokens]
-    with fails(ValueError, "holdout is 1; expected a share between 0 and 1."):
+    with fails(ValueError, "holdout is 1; expected a number between 0 and 1."):
         split_sequences(found, 1)
 
 

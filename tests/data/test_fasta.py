@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 
-from lion.data import CHROMOSOME, fasta, lion_data_folder, tables
+from lion.data import FETCHED, fasta, lion_data_folder, tables
 from lion.data.fasta import COMPLEMENT, VOCABULARY, A, Genome, N, decode, encode, read_fasta, reverse_complement
 from lion.files import DamagedFile
 
@@ -237,7 +237,8 @@ def test_files_that_are_not_there(folder, tmp_path):
         list(read_fasta(tmp_path / "y.fa"))
     with fails(ValueError, "x.bam ends in '.bam'; expected one of .fa, .fasta, .fna, .ffn, .fas, also with .gz."):
         Genome("x.bam")
-    missing = f"chromosome is not in {tmp_path}/chromosome; expected {CHROMOSOME}: lion.data.fetch('chromosome')."
+    file = FETCHED["chromosome"].file
+    missing = f"chromosome is not in {tmp_path}/chromosome; expected {file}: lion.data.fetch('chromosome')."
     with fails(FileNotFoundError, missing):
         Genome("chromosome")
 

@@ -284,7 +284,7 @@ def test_unknown_names_and_numbers(tmp_path):
         load_images("digits", "valid")
     with fails(ValueError, "size is 0; expected a whole number from 1 to 16,384."):
         load_images("digits", "train", size=0)
-    with fails(ValueError, "holdout is 1.5; expected a share between 0 and 1."):
+    with fails(ValueError, "holdout is 1.5; expected a number between 0 and 1."):
         load_images("digits", "train", holdout=1.5)
     with fails(ValueError, f"data is {tmp_path}; expected None: the digits come with scikit-learn."):
         load_images("digits", "train", data=tmp_path)

@@ -9,8 +9,9 @@ import pytest
 
 from lion.data import tables
 from lion.data.corpora import corpus
-from lion.data.dna import labelled_sequences
 from lion.data.fasta import read_fasta
+from lion.data.labelled import labelled
+from lion.data.labelled_dna import labelled_sequences
 from lion.data.tokenizers import LONGEST_RUN, _cut, train_byte_bpe
 
 
@@ -41,7 +42,7 @@ CASES = {
     "lines": reading("x.txt", words, lambda path: list(corpus(path, per="line"))),
     "paragraphs": reading("x.txt", words, lambda path: list(corpus(path, per="paragraph"))),
     "files": reading("x.txt", lambda size: "ab" * (size // 2), lambda path: list(corpus(path))),
-    "csv": reading("x.csv", lambda size: f"text,label\n{words(size)},1\nx,2\n", tables.labelled),
+    "csv": reading("x.csv", lambda size: f"text,label\n{words(size)},1\nx,2\n", labelled),
     "jsonl": reading("x.jsonl", lambda size: json.dumps({"text": words(size)}), lambda path: list(corpus(path))),
     "fasta": reading("x.fa", lambda size: f">x\n{'ACGT' * (size // 4)}", lambda path: list(read_fasta(path))),
     "headers": reading("x.fa", lambda size: f">{'x' * size}\nACGT", lambda path: list(read_fasta(path))),

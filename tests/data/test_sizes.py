@@ -7,13 +7,14 @@ import pytest
 
 from lion.cli import main
 from lion.data.corpora import documents
-from lion.data.dna import LabelledDna, LabelledSequences, Windows
 from lion.data.fasta import Genome
+from lion.data.genomes import Windows
 from lion.data.images import load_images, read_image
-from lion.data.listops import ListOpsRules
-from lion.data.pathfinder import pathfinder_rules
-from lion.data.sequences import Counts, in_order
-from lion.data.text import PackedTokens
+from lion.data.labelled_dna import LabelledDna, LabelledSequences
+from lion.data.long_range.listops import ListOpsRules
+from lion.data.long_range.pathfinder import pathfinder_rules
+from lion.data.long_range.sequences import Counts, in_order
+from lion.data.packed import PackedTokens
 from lion.data.tokenizers import ByteTokenizer, train_byte_bpe, train_wordpiece
 
 HUGE = 10**11
@@ -73,7 +74,7 @@ def test_windows(tmp_path, monkeypatch):
             ValueError, match=f"^{name} is 100000000000000; expected a whole number from 1 to 1,073,741,824.$"
         ):
             Windows(genome, **{"length": 4, "block": 40, name: 10**14})
-    monkeypatch.setattr("lion.data.dna.MOST_BLOCKS", 100)
+    monkeypatch.setattr("lion.data.genomes.MOST_BLOCKS", 100)
     with pytest.raises(ValueError, match=r"^block is 3; expected at least 5 nucleotides\.$"):
         Windows(genome, 2, block=3)
 

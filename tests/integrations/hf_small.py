@@ -2,7 +2,7 @@
 
 import torch
 
-from lion.integrations import hf, hf_causal
+from lion.integrations import hf
 from tests import SEED
 
 WORDS, LABELS = 50, 3
@@ -12,15 +12,15 @@ KINDS = (
     hf.LionForMaskedLM,
     hf.LionForSequenceClassification,
     hf.LionForTokenClassification,
-    hf_causal.LionForCausalLM,
+    hf.LionForCausalLM,
 )
 
 
 def config(kind, variant="lion_s", **options):
     """With weights so large that tokens and layers make a difference."""
     options = {**SIZES, "intermediate_size": 64, "initializer_range": 0.2, **options}
-    if kind is hf_causal.LionForCausalLM:
-        return hf_causal.LionCausalConfig(variant, **options)
+    if kind is hf.LionForCausalLM:
+        return hf.LionCausalConfig(variant, **options)
     return hf.LionConfig(variant, **{"num_labels": LABELS, **options})
 
 
@@ -40,7 +40,7 @@ def tokens(*shape):
 
 
 def labels_for(kind, ids):
-    labels = ids if kind in (hf.LionForMaskedLM, hf_causal.LionForCausalLM) else ids % LABELS
+    labels = ids if kind in (hf.LionForMaskedLM, hf.LionForCausalLM) else ids % LABELS
     return labels[:, 0] if kind is hf.LionForSequenceClassification else labels
 
 

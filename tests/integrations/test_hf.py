@@ -2,7 +2,6 @@
 the Trainer; and BERTs with our attention."""
 
 import copy
-import dataclasses
 import importlib
 import sys
 
@@ -19,7 +18,7 @@ from lion.ops.kernels import FORMS
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 hf = pytest.importorskip("lion.integrations.hf")
-from lion.integrations import hf_config, hf_convert, hf_encoder  # noqa: E402
+from lion.integrations.hf.conversion import CONVERTED  # noqa: E402
 from tests import SEED  # noqa: E402
 from tests.integrations.hf_small import checkpointing  # noqa: E402
 
@@ -77,8 +76,15 @@ def assert_close(got, want, tolerance=1e-5):
 
 def test_config(tmp_path):
     assert hf.LionConfig().encoder() == EncoderConfig()
-    assert set(hf_config.FIELDS.values()) == {field.name for field in dataclasses.fields(EncoderConfig)}
-    same = {"positions": "learned", "features": "elu", "decay": "fixed", "norm": "none", "attention_norm": True}
+    changed = EncoderConfig("lion_d", dim=64, heads=4, norm_eps=1e-6, init_std=0.1, dropout=0.3, two_sided=True)
+    assert hf.LionConfig.of(changed).encoder() == changed
+    same = {
+        "positions": "learned",
+        "features": "elu_plus_one",
+        "decay": "fixed",
+        "norm": "none",
+        "attention_norm": True,
+    }
     config = hf.LionConfig("lion_d", hidden_size=64, pad_token_id=None, **same, num_labels=4, form="scan")
     config.save_pretrained(tmp_path)
     reloaded = transformers.AutoConfig.from_pretrained(tmp_path)
@@ -415,6 +421,33 @@ def test_other_losses_of_parts_add_up(labels):
     assert_close(sum(parts), whole)
 
 
+@pytest.mark.parametrize("kind", [hf.LionForMaskedLM, hf.LionForTokenClassification])
+def test_logits_of_some_tokens(kind):
+    model, ids = small(kind), tokens(2, 9)
+    labels = torch.where(tokens(2, 9) % 2 == 0, ids % LABELS, -100)
+    wanted, whole = labels != -100, model(ids, labels=labels)
+    for asked in (True, wanted):
+        found = model(ids, labels=labels, sparse_logits=asked)
+        assert_close(found.logits, whole.logits[wanted])
+        assert_close(found.loss, whole.loss)
+    found = model(ids, sparse_logits=wanted)  # without labels there is no loss to compute
+    assert_close(found.logits, whole.logits[wanted])
+    assert found.loss is None
+    for options, message in (
+        ({"sparse_logits": True}, "sparse_logits is given, but there are no labels; expected"),
+        ({"sparse_logits": True, "labels": labels[:, 1:]}, r"labels has shape \(2, 8\); expected \[B, T\]"),
+        ({"sparse_logits": wanted[0]}, r"sparse_logits has shape \(9,\); expected \[B, T\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(ids, **options)
+
+
+@every_kind
+def test_arguments_that_are_none(kind):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        small(kind)(tokens(1, 4), nonsense=None)
+
+
 def test_losses_of_half_precision_are_in_single():
     model, ids = small().bfloat16(), tokens(2, 9)
     output = model(ids, labels=ids)
@@ -528,11 +561,11 @@ def small_bert(kind=transformers.BertForMaskedLM, **options):
     return model
 
 
-@pytest.mark.parametrize("bert", hf_convert.CONVERTED)
+@pytest.mark.parametrize("bert", CONVERTED)
 def test_converted_to_softmax_is_the_same(bert, tmp_path):
     old, ids = small_bert(bert), tokens(2, 9)
     new = hf.convert(old, "softmax")
-    assert type(new) is hf_convert.CONVERTED[bert][1]
+    assert type(new) is CONVERTED[bert][1]
     assert not new.training
     inputs = {"attention_mask": (torch.arange(9) < torch.tensor([[9], [6]])).long(), "token_type_ids": ids % 2}
     real = inputs["attention_mask"].bool()
@@ -583,7 +616,7 @@ def test_conversion_keeps_what_fits(variant, tmp_path):
     assert torch.allclose(new(ids).logits, old(ids).logits, atol=1e-3) == (variant == "softmax")
     new.save_pretrained(tmp_path)
     reloaded = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
-    assert reloaded.config.mixer == variant
+    assert reloaded.config.variant == variant
     assert torch.equal(reloaded(ids).logits, new(ids).logits)
 
 
@@ -591,10 +624,17 @@ def test_conversion_options():
     names = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}, "problem_type": "single_label_classification"}
     options = {"pad_token_id": 3, "layer_norm_eps": 1e-6, "hidden_dropout_prob": 0.2, "classifier_dropout": 0.3}
     bert = small_bert(transformers.BertForSequenceClassification, **names, **options, tie_word_embeddings=False)
-    model = hf.convert(bert, "lion_lit", features="elu", decay="fixed", norm="none", attention_norm=False, form="full")
+    model = hf.convert(
+        bert, "lion_lit", features="elu_plus_one", decay="fixed", norm="none", attention_norm=False, form="full"
+    )
     [layer, _] = model.lion.encoder.layers
     chosen = layer.attention.variant
-    assert (chosen.features, chosen.decay, chosen.norm, layer.attention.form) == ("elu", "fixed", "none", "full")
+    assert (chosen.features, chosen.decay, chosen.norm, layer.attention.form) == (
+        "elu_plus_one",
+        "fixed",
+        "none",
+        "full",
+    )
     assert isinstance(layer.attention_norm, torch.nn.Identity)
     assert {name: getattr(model.config, name) for name in names | options} == names | options
     assert model.config.positions == "learned"
@@ -632,11 +672,11 @@ def test_what_cannot_be_converted():
     ):
         with pytest.raises(ValueError, match=message):
             hf.convert(small_bert(transformers.BertModel, **options))
-    with pytest.raises(ValueError, match="mixer is 'lion'; expected one of"):
+    with pytest.raises(ValueError, match="variant is 'lion'; expected one of"):
         hf.convert(small_bert(), "lion")
 
 
 def test_without_transformers(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match=r"transformers is needed for this: pip install 'lion-attention\[hf\]'"):
-        importlib.reload(hf_encoder)
+        importlib.reload(hf)

@@ -11,21 +11,21 @@ from lion.train.config import Optim
 from lion.train.optim import make_optimizer
 
 transformers = pytest.importorskip("transformers")
-hf = pytest.importorskip("lion.integrations.hf_causal")
+hf = pytest.importorskip("lion.integrations.hf")
 from tests import SEED  # noqa: E402
 from tests.integrations.hf_small import checkpointing  # noqa: E402
 
 SMALL = {"vocab_size": 13, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SOME = ("softmax", "lion_s", "gla", "rwkv6", "xlstm", "deltanet")  # one of each kind
-every_variant = pytest.mark.parametrize("mixer", lion.VARIANTS)
-some = pytest.mark.parametrize("mixer", SOME)
-few = pytest.mark.parametrize("mixer", ["softmax", "lion_s", "xlstm", "deltanet"])
+every_variant = pytest.mark.parametrize("variant", lion.VARIANTS)
+some = pytest.mark.parametrize("variant", SOME)
+few = pytest.mark.parametrize("variant", ["softmax", "lion_s", "xlstm", "deltanet"])
 
 
-def small(mixer="lion_s", **changes):
+def small(variant="lion_s", **changes):
     """With nothing at a special value; in double precision, so that no mode finds another token by rounding."""
     torch.manual_seed(SEED)
-    model = hf.LionForCausalLM(hf.LionCausalConfig(mixer=mixer, **SMALL | changes)).double().eval()
+    model = hf.LionForCausalLM(hf.LionCausalConfig(variant=variant, **SMALL | changes)).double().eval()
     with torch.no_grad():
         for x in model.parameters():
             x += 0.3 * torch.randn_like(x)
@@ -49,16 +49,16 @@ def left_padded(*texts):
 
 
 def numel(cache):
-    return sum(x.numel() for layer in cache.states.layers for x in layer.values())
+    return sum(x.numel() for layer in cache.states.layers for x in layer.tensors().values())
 
 
 # The modes.
 
 
 @every_variant
-def test_the_modes_find_the_same_tokens(mixer):
+def test_the_modes_find_the_same_tokens(variant):
     """Also for a batch padded on the left: what each text has by itself."""
-    model, texts = small(mixer), (tokens(4), tokens(7), tokens(5))
+    model, texts = small(variant), (tokens(4), tokens(7), tokens(5))
     ids, mask = left_padded(*texts)
     alone = [generate(model, "attention", text[None])[0, len(text) :] for text in texts]
     for mode in hf.MODES:
@@ -77,8 +77,8 @@ def test_the_modes_find_the_same_tokens(mixer):
     ids=str,
 )
 @few
-def test_the_modes_agree_on_beams_and_samples(mixer, options):
-    model = small(mixer)
+def test_the_modes_agree_on_beams_and_samples(variant, options):
+    model = small(variant)
     ids, mask = left_padded(tokens(4), tokens(7))
     found = [generate(model, mode, ids, attention_mask=mask, **options) for mode in hf.MODES]
     for got in found:
@@ -113,9 +113,9 @@ def test_what_each_mode_keeps():
 
 @pytest.mark.parametrize("mode", ["recurrence", "cache"])
 @few
-def test_generation_goes_on(mixer, mode):
+def test_generation_goes_on(variant, mode):
     """From what was kept, by all ids or by the new ones, as many as there are; and for a prompt read in parts."""
-    model = small(mixer)
+    model = small(variant)
     ids, mask = left_padded(tokens(4), tokens(7))
     want = generate(model, "attention", ids, 12, attention_mask=mask)
     first = generate(model, mode, ids, 5, attention_mask=mask, return_dict_in_generate=True)
@@ -141,16 +141,16 @@ def test_generation_from_embeddings(mode):
 
 
 @some
-def test_candidates_are_taken_back(mixer):
+def test_candidates_are_taken_back(variant):
     """Of tokens that were guessed, by looking up the prompt or by another model, those that are wrong."""
-    model, ids = small(mixer), tokens(1, 5).repeat(1, 3)
+    model, ids = small(variant), tokens(1, 5).repeat(1, 3)
     want = generate(model, "attention", ids, 20)
     for mode in hf.MODES:  # whatever it is, all tokens are kept then
         torch.testing.assert_close(generate(model, mode, ids, 20, prompt_lookup_num_tokens=3), want)
         torch.testing.assert_close(generate(model, mode, ids, 20, assistant_model=small("lion_d")), want)
     model.generation_mode = "recurrence"
     kept = model(ids[:, :-1]).past_key_values
-    if mixer != "softmax":  # whose state is all keys and values
+    if variant != "softmax":  # whose state is all keys and values
         with pytest.raises(ValueError, match="past_key_values has mode 'recurrence', but candidates are to be taken"):
             generate(model, "recurrence", ids, prompt_lookup_num_tokens=3, past_key_values=kept)
 
@@ -197,8 +197,8 @@ def test_what_a_cache_can_do():
 
 
 @every_variant
-def test_saved_and_loaded(mixer, tmp_path):
-    model, ids = small(mixer).float(), tokens(2, 6)
+def test_saved_and_loaded(variant, tmp_path):
+    model, ids = small(variant).float(), tokens(2, 6)
     model.save_pretrained(tmp_path)
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -215,10 +215,10 @@ def test_saved_and_loaded(mixer, tmp_path):
     assert half(ids).logits.isfinite().all()
 
 
-@pytest.mark.parametrize("mixer", ["lion_d", "grfa", "lion_s_diag", "rwkv6"])
-def test_what_a_checkpoint_lacks_begins_anew(mixer, tmp_path):
+@pytest.mark.parametrize("variant", ["lion_d", "grfa", "lion_s_diag", "rwkv6"])
+def test_what_a_checkpoint_lacks_begins_anew(variant, tmp_path):
     torch.manual_seed(SEED)
-    model = hf.LionForCausalLM(hf.LionCausalConfig(mixer=mixer, **SMALL))
+    model = hf.LionForCausalLM(hf.LionCausalConfig(variant=variant, **SMALL))
     model.save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     lacking = ("decay", "features", "bonus", "norm2", "mlp.fc1")
@@ -239,7 +239,7 @@ def test_what_a_checkpoint_lacks_begins_anew(mixer, tmp_path):
 
 def test_new_models_begin_as_ours():
     torch.manual_seed(SEED)
-    config = hf.LionCausalConfig(mixer="rwkv6", **SMALL)
+    config = hf.LionCausalConfig(variant="rwkv6", **SMALL)
     model = hf.LionForCausalLM(config)
     torch.manual_seed(SEED)
     ours = CausalModel(config.causal())
@@ -277,8 +277,8 @@ def test_the_loss():
 
 
 @some
-def test_every_parameter_learns(mixer):
-    model, ids = small(mixer, positions="learned").train(), tokens(2, 9)
+def test_every_parameter_learns(variant):
+    model, ids = small(variant, positions="learned").train(), tokens(2, 9)
     model(ids, labels=ids).loss.backward()
     for name, x in model.named_parameters():
         assert x.grad is not None, name
@@ -365,8 +365,8 @@ def test_it_is_gpt2():
 def test_configs_that_are_none(tmp_path):
     for changes, message in (
         ({"generation_mode": "recurrent"}, "generation_mode is 'recurrent'; expected .* Did you mean 'recurrence'?"),
-        ({"mixer": "lion_t"}, "mixer is 'lion_t'; expected one of"),
-        ({"positions": "rotary"}, "positions is 'rotary'; expected one of 'none', 'learned'"),
+        ({"variant": "lion_t"}, "variant is 'lion_t'; expected one of"),
+        ({"positions": "rotary"}, "positions is 'rotary'; expected one of 'learned', 'none'"),
     ):
         with pytest.raises(ValueError, match=message):
             hf.LionCausalConfig(**changes)
@@ -386,7 +386,7 @@ def test_what_is_refused():
         generate(model, "cache", ids, cache_implementation="static")
     with pytest.raises(ValueError, match=r"attention_mask has shape \(2, 1, 4, 4\); expected \(2, 4\) = \[B, T\]"):
         model(ids, attention_mask=torch.ones(2, 1, 4, 4))
-    with pytest.raises(ValueError, match="expected either input_ids or inputs_embeds"):
+    with pytest.raises(ValueError, match="neither input_ids nor inputs_embeds is given"):
         model()
     model.generation_mode = "attention"
     with pytest.raises(ValueError, match="generation_mode is 'attention', which reads all tokens again by their ids"):
@@ -394,8 +394,8 @@ def test_what_is_refused():
 
 
 @every_variant
-def test_modules_kept_in_single_precision_exist(mixer):
-    model = small(mixer)
+def test_modules_kept_in_single_precision_exist(variant):
+    model = small(variant)
     kept = {"decay"} if any(".decay." in name for name in model.state_dict()) else set()
     assert model._keep_in_fp32_modules_strict == kept
     assert model._no_split_modules == {"LionBlock"}
@@ -403,8 +403,8 @@ def test_modules_kept_in_single_precision_exist(mixer):
 
 
 def test_half_precision_keeps_decays(tmp_path):
-    for mixer in ("lion_d", "lion_s", "mamba2"):
-        small(mixer).save_pretrained(tmp_path)
+    for variant in ("lion_d", "lion_s", "mamba2"):
+        small(variant).save_pretrained(tmp_path)
         model = hf.LionForCausalLM.from_pretrained(pretrained_model_name_or_path=tmp_path, dtype=torch.bfloat16)
         for name, parameter in model.named_parameters():
             assert parameter.dtype == (torch.float32 if ".decay." in name else torch.bfloat16), name

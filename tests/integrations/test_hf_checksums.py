@@ -11,8 +11,7 @@ from safetensors.torch import load_file, save_file
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("lion.integrations.hf")
 from lion import checksums, files  # noqa: E402
-from lion.integrations.hf import LionForMaskedLM  # noqa: E402
-from lion.integrations.hf_causal import LionForCausalLM  # noqa: E402
+from lion.integrations.hf import LionForCausalLM, LionForMaskedLM  # noqa: E402
 from lion.models.saving import load_model, save_model  # noqa: E402
 from tests.integrations.hf_small import KINDS, small, tokens  # noqa: E402
 

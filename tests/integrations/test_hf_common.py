@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("transformers")
 pytest.importorskip("lion.integrations.hf")
 from lion.integrations import hf
-from lion.integrations.hf_causal import LionForCausalLM
+from lion.integrations.hf import LionForCausalLM
 from tests import THOROUGH, transformers_tests
 from tests.integrations import hf_small
 
@@ -67,7 +67,7 @@ class Ours:
         assert (len(cache), cache.batch_size) == (config.num_hidden_layers, batch_size)
         assert cache.get_seq_length() == seq_length
         for layer, linear in zip(cache.layers, cache.is_linear, strict=True):
-            assert linear == (cache.mode == "recurrence" and config.mixer != "softmax")
+            assert linear == (cache.mode == "recurrence" and config.variant != "softmax")
             if linear:
                 state, total, _ = layer.recurrent_states.values()
                 assert (state.shape, total.shape) == ((batch_size, H, D, D), (batch_size, H, D))

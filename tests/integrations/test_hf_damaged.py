@@ -8,8 +8,12 @@ import pytest
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("lion.integrations.hf")
-from lion.integrations.hf import LionConfig, LionForMaskedLM, LionModel  # noqa: E402
-from lion.integrations.hf_causal import LionForCausalLM  # noqa: E402
+from lion.integrations.hf import (  # noqa: E402
+    LionConfig,
+    LionForCausalLM,
+    LionForMaskedLM,
+    LionModel,
+)
 from lion.models.saving import load_model  # noqa: E402
 from tests.integrations.hf_small import small, tokens  # noqa: E402
 

@@ -6,8 +6,7 @@ from torch.export import Dim, export
 
 pytest.importorskip("transformers")
 pytest.importorskip("lion.integrations.hf")
-from lion.integrations.hf import LionForSequenceClassification
-from lion.integrations.hf_causal import LionForCausalLM
+from lion.integrations.hf import LionForCausalLM, LionForSequenceClassification
 from tests.integrations.hf_small import small, tokens
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("lion.integrations.hf")
-from lion.integrations.hf_causal import MODES, LionCache, LionCausalConfig, LionForCausalLM  # noqa: E402
+from lion.integrations.hf import MODES, LionCache, LionCausalConfig, LionForCausalLM  # noqa: E402
 from tests import SEED  # noqa: E402
 from tests.integrations.hf_small import SIZES, WORDS, small, tokens  # noqa: E402
 

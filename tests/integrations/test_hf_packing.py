@@ -8,8 +8,12 @@ import lion
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("lion.integrations.hf")
-from lion.integrations.hf import LionForMaskedLM, LionForSequenceClassification, LionModel  # noqa: E402
-from lion.integrations.hf_causal import LionForCausalLM  # noqa: E402
+from lion.integrations.hf import (  # noqa: E402
+    LionForCausalLM,
+    LionForMaskedLM,
+    LionForSequenceClassification,
+    LionModel,
+)
 from tests.integrations.hf_small import KINDS, small, tokens  # noqa: E402
 
 LENGTHS = (6, 1, 9)

@@ -11,8 +11,7 @@ import torch
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("lion.integrations.hf")
-from lion.integrations.hf import LionConfig, LionModel  # noqa: E402
-from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM  # noqa: E402
+from lion.integrations.hf import LionCausalConfig, LionConfig, LionForCausalLM, LionModel  # noqa: E402  # noqa: E402
 from lion.models.causal import CausalConfig  # noqa: E402
 from lion.models.encoder import EncoderConfig  # noqa: E402
 from tests.integrations.hf_small import KINDS, SIZES, small, tokens  # noqa: E402

@@ -8,8 +8,7 @@ import lion
 
 pytest.importorskip("transformers")
 pytest.importorskip("lion.integrations.hf")
-from lion.integrations.hf import LionForSequenceClassification, LionModel
-from lion.integrations.hf_causal import MODES, LionForCausalLM
+from lion.integrations.hf import MODES, LionForCausalLM, LionForSequenceClassification, LionModel
 from tests.integrations.hf_small import KINDS, small, tokens
 
 MASK = torch.tensor([[1] * 9, [0] * 3 + [1] * 6]).bool()

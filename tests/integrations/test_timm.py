@@ -329,11 +329,11 @@ def test_a_converted_model_is_ours(size):
 
 def test_conversion_options():
     vit = lion_timm.convert(
-        small_vit(), "lion_lit", features="elu", decay="fixed_diagonal", norm="none", direction="alternating"
+        small_vit(), "lion_lit", features="elu_plus_one", decay="fixed_diagonal", norm="none", direction="alternating"
     )
-    assert [block.attn.direction for block in vit.blocks] == ["forward", "backward", "forward"]
+    assert [block.attn.direction for block in vit.blocks] == ["forward", "reverse", "forward"]
     chosen = vit.blocks[0].attn.variant
-    assert (chosen.features, chosen.decay, chosen.norm) == ("elu", "fixed_diagonal", "none")
+    assert (chosen.features, chosen.decay, chosen.norm) == ("elu_plus_one", "fixed_diagonal", "none")
     decays = {f"blocks.{i}.attn.decay.logit" for i in range(3)}
     assert vit.no_weight_decay() == {"pos_embed", "cls_token", "reg_token", "dist_token"} | decays
     optimizer = optim.create_optimizer_v2(vit, opt="adamw", lr=1e-3, weight_decay=0.05)

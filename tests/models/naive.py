@@ -1,6 +1,6 @@
 """Hydra and Vim whole, token by token, as their papers and their authors' code have them.
 
-It imports torch and nothing of ours: a mixer's parameters come by name.
+It imports torch and nothing of ours: a layer's parameters come by name.
 """
 
 import torch
@@ -48,7 +48,7 @@ def hydra(p, x, direction):
     """Hwang et al. 2024: shift(SS(x)) + flip(shift(SS(flip(x)))) + D x, between Mamba-2's projections.
 
     Then out_proj(RMSNorm(y) * silu(z)): one norm over all channels, before the gate, where Mamba-2 has it behind."""
-    if direction == "backward":  # one direction alone is the mirror image of the other
+    if direction == "reverse":  # one direction alone is the mirror image of the other
         return hydra(p, x.flip(1), "forward").flip(1)
     inner, heads, N = 2 * x.shape[-1], p["skip"].numel(), 64
     both = direction == "both"
@@ -82,7 +82,7 @@ def vim(p, x, direction):
     x, z = (x @ p["in_proj.weight"].T).chunk(2, -1)
     first, last = ({name[7:]: y for name, y in p.items() if name.startswith(f"ways.{n}.")} for n in (0, 1))
     y = torch.zeros_like(x)
-    if direction != "backward":
+    if direction != "reverse":
         y = y + vim_way(first, x) * silu(z)
     if direction != "forward":
         y = y + vim_way(last or first, x.flip(1)).flip(1) * silu(z)

@@ -1,4 +1,4 @@
-"""Hydra and Vim: the mixers their papers describe, in every form, in either direction."""
+"""Hydra and Vim: the layers their papers describe, in every form, in either direction."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ DIM = 48
 NAIVE = {Hydra: naive.hydra, Vim: naive.vim}
 
 
-def build(mixer, direction="both"):
-    layer = mixer(DIM, direction).double()
+def build(kind, direction="both"):
+    layer = kind(DIM, direction).double()
     with torch.no_grad():  # so that nothing is at a special value
         for x in layer.parameters():
             x += 0.1 * torch.randn_like(x)
@@ -34,10 +34,10 @@ def output_and_gradients(layer, x):
 
 @pytest.mark.parametrize("tokens", [1, 2, 17])
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("mixer", NAIVE)
-def test_the_mixer_is_its_papers(mixer, direction, tokens):
-    layer, x = build(mixer, direction), torch.randn(2, tokens, DIM).double()
-    torch.testing.assert_close(layer(x), NAIVE[mixer](layer.state_dict(), x, direction), rtol=1e-10, atol=1e-10)
+@pytest.mark.parametrize("kind", NAIVE)
+def test_the_layer_is_its_papers(kind, direction, tokens):
+    layer, x = build(kind, direction), torch.randn(2, tokens, DIM).double()
+    torch.testing.assert_close(layer(x), NAIVE[kind](layer.state_dict(), x, direction), rtol=1e-10, atol=1e-10)
 
 
 def test_the_naive_hydra_tells_the_order_of_norm_and_gate():
@@ -50,9 +50,9 @@ def test_the_naive_hydra_tells_the_order_of_norm_and_gate():
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("mixer", NAIVE)
-def test_every_form_is_the_same(mixer, direction):
-    layer, x = build(mixer, direction), torch.randn(2, 23, DIM).double()
+@pytest.mark.parametrize("kind", NAIVE)
+def test_every_form_is_the_same(kind, direction):
+    layer, x = build(kind, direction), torch.randn(2, 23, DIM).double()
     want = output_and_gradients(layer, x)
     for form in ("rnn", "scan", "full"):
         for got, same in zip(output_and_gradients(lion.set_form(layer, form), x), want, strict=True):
@@ -60,30 +60,30 @@ def test_every_form_is_the_same(mixer, direction):
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("mixer", NAIVE)
-def test_every_parameter_gets_a_gradient(mixer, direction):
-    layer = mixer(DIM, direction)
+@pytest.mark.parametrize("kind", NAIVE)
+def test_every_parameter_gets_a_gradient(kind, direction):
+    layer = kind(DIM, direction)
     output_and_gradients(layer, torch.randn(2, 9, DIM))
     for name, parameter in layer.named_parameters():
         assert parameter.grad.isfinite().all(), name
         assert (parameter.grad != 0).any(), name
 
 
-@pytest.mark.parametrize("mixer", NAIVE)
-def test_one_direction_sees_one_side(mixer):
+@pytest.mark.parametrize("kind", NAIVE)
+def test_one_direction_sees_one_side(kind):
     x = torch.randn(1, 12, DIM).double()
     other = x.clone()
     other[:, 6] += 1
-    for direction, unmoved in (("forward", slice(0, 6)), ("backward", slice(7, 12)), ("both", slice(0, 0))):
-        layer = build(mixer, direction)
+    for direction, unmoved in (("forward", slice(0, 6)), ("reverse", slice(7, 12)), ("both", slice(0, 0))):
+        layer = build(kind, direction)
         moved = (layer(other) - layer(x)).abs().amax(-1)[0] > 1e-12
         assert not moved[unmoved].any()
         assert moved.sum() == 12 - len(moved[unmoved])
 
 
-@pytest.mark.parametrize("mixer", NAIVE)
-def test_in_bfloat16(mixer):
-    layer, x = mixer(DIM, "both"), torch.randn(2, 9, DIM)
+@pytest.mark.parametrize("kind", NAIVE)
+def test_in_bfloat16(kind):
+    layer, x = kind(DIM, "both"), torch.randn(2, 9, DIM)
     want = layer(x)
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(layer(x).float(), want, rtol=0.05, atol=0.02)
@@ -96,7 +96,7 @@ def test_heads_of_64_channels_or_the_most_that_divide():
     assert [Hydra(dim, "both").heads for dim in (192, 48, 40)] == [6, 2, 2]
 
 
-def test_set_form_reaches_the_mixers_of_a_model():
+def test_set_form_reaches_the_layers_of_a_model():
     for name in ("hydra_tiny_patch16_224", "vim_tiny_patch16_224"):
         model = lion.set_form(create_model(name, depth=2), "rnn", backend="torch")
         scans = [module for module in model.modules() if hasattr(module, "form")]
@@ -113,9 +113,9 @@ def test_decays_and_skips_are_no_weights(name):
 
 
 def test_an_unknown_direction_is_refused():
-    for mixer in NAIVE:
+    for kind in NAIVE:
         with pytest.raises(ValueError, match="direction is 'up'; expected one of"):
-            mixer(DIM, "up")
+            kind(DIM, "up")
 
 
 MILLIONS = {  # as the LION paper's tables have them

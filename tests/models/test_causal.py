@@ -9,15 +9,15 @@ from tests import SEED
 
 SMALL = {"vocab_size": 11, "dim": 16, "depth": 2, "heads": 2}
 SOME = ("softmax", "lion_s", "gla", "rwkv6", "xlstm", "deltanet")  # one of each kind
-every_variant = pytest.mark.parametrize("mixer", lion.VARIANTS)
+every_variant = pytest.mark.parametrize("variant", lion.VARIANTS)
 every_memory = pytest.mark.parametrize("memory", MEMORIES)
-some = pytest.mark.parametrize("mixer", SOME)
+some = pytest.mark.parametrize("variant", SOME)
 
 
-def small(mixer="lion_s", **changes):
+def small(variant="lion_s", **changes):
     """With nothing at a special value."""
     torch.manual_seed(SEED)
-    model = CausalModel(CausalConfig(mixer, **SMALL | changes)).double().eval()
+    model = CausalModel(CausalConfig(variant, **SMALL | changes)).double().eval()
     with torch.no_grad():
         for x in model.parameters():
             x += 0.1 * torch.randn_like(x)
@@ -45,8 +45,8 @@ def assert_equal(got, want):
 
 @every_memory
 @every_variant
-def test_token_by_token(mixer, memory):
-    model, ids = small(mixer), tokens(2, 13)
+def test_token_by_token(variant, memory):
+    model, ids = small(variant), tokens(2, 13)
     want = model(ids)
     for prompt in (1, 7):
         assert_equal(generate(model, ids, prompt, memory), want)
@@ -56,17 +56,17 @@ def test_token_by_token(mixer, memory):
     "choices",
     [
         {"features": "performer"},
-        {"mixer": "retnet", "features": "performer"},  # the factors of the features matter to the output
-        {"mixer": "xlstm", "features": "performer", "norm": "sum"},
-        {"mixer": "lion_s_diag", "norm": "max"},
-        {"mixer": "xlstm", "norm": "none"},
-        {"mixer": "grfa", "decay": "softplus_diagonal"},
-        {"mixer": "deltanet", "decay": "selective"},
-        {"mixer": "deltanet", "decay": "fixed"},
-        {"mixer": "rwkv6", "decay": "none"},
-        {"mixer": "rwkv6", "decay": "fixed"},
+        {"variant": "retnet", "features": "performer"},  # the factors of the features matter to the output
+        {"variant": "xlstm", "features": "performer", "norm": "sum"},
+        {"variant": "lion_s_diag", "norm": "max"},
+        {"variant": "xlstm", "norm": "none"},
+        {"variant": "grfa", "decay": "softplus_diagonal"},
+        {"variant": "deltanet", "decay": "selective"},
+        {"variant": "deltanet", "decay": "fixed"},
+        {"variant": "rwkv6", "decay": "none"},
+        {"variant": "rwkv6", "decay": "fixed"},
         {"positions": "learned", "max_tokens": 13},
-        {"mixer": "softmax", "positions": "learned", "max_tokens": 13},
+        {"variant": "softmax", "positions": "learned", "max_tokens": 13},
     ],
     ids=str,
 )
@@ -83,7 +83,7 @@ def test_gates_of_any_size(memory):
         for block in model.blocks:
             block.attn.in_proj.weight *= 3000
     first = model.blocks[0]
-    gates = first.attn._tokens(first.attn.in_proj(first.norm1(model.embed(ids)))).log_gain
+    gates = first.attn.tokens(first.norm1(model.embed(ids))).log_gain
     assert gates.max() > 800  # whose exponential is more than a double holds
     want = model(ids)
     assert want.isfinite().all()
@@ -92,9 +92,9 @@ def test_gates_of_any_size(memory):
 
 @every_memory
 @every_variant
-def test_padding(mixer, memory):
+def test_padding(variant, memory):
     """Wherever it is, and whatever it holds, nothing changes for the sequences."""
-    model = small(mixer, positions="learned", max_tokens=16)
+    model = small(variant, positions="learned", max_tokens=16)
     texts = [tokens(1, n)[:, :n] for n in (3, 8, 5)]
     alone = [model(text)[0] for text in texts]
     for side in ("left", "right", "between"):
@@ -120,23 +120,23 @@ def test_padding(mixer, memory):
 
 
 @every_variant
-def test_the_state_does_not_grow(mixer):
-    model = small(mixer)
+def test_the_state_does_not_grow(variant):
+    model = small(variant)
 
     def size(length, memory):
         states = model.prefill(tokens(2, length - 2), memory=memory)[1]
         for _ in range(2):
             states = model.step(tokens(2), states)[1]
-        return sum(x.numel() for layer in states.layers for x in layer.values())
+        return sum(x.numel() for layer in states.layers for x in layer.tensors().values())
 
     assert size(64, "cache") == 8 * size(8, "cache")
-    if mixer != "softmax":
+    if variant != "softmax":
         assert size(64, "recurrence") == size(8, "recurrence")
 
 
 @some
-def test_states_of_some_sequences(mixer):
-    model, ids = small(mixer), tokens(3, 8)
+def test_states_of_some_sequences(variant):
+    model, ids = small(variant), tokens(3, 8)
     rows = torch.tensor([2, 0, 2])
     for memory in MEMORIES:
         states = model.prefill(ids[:, :-1], memory=memory)[1].select(rows)
@@ -144,24 +144,24 @@ def test_states_of_some_sequences(mixer):
 
 
 @some
-def test_tokens_taken_back(mixer):
-    model, ids = small(mixer, positions="learned", max_tokens=8), tokens(2, 8)
+def test_tokens_taken_back(variant):
+    model, ids = small(variant, positions="learned", max_tokens=8), tokens(2, 8)
     mask = torch.ones(2, 8, dtype=torch.bool)
     mask[0, 4:6] = False  # these do not count
     states = model.prefill(ids, mask, memory="cache")[1].without_last(3)
     assert states.tokens.tolist() == [4, 5]
     want = model.prefill(ids[:, :5], mask[:, :5], memory="cache")[1]
     assert_equal(model.step(ids[:, 0], states)[0], model.step(ids[:, 0], want)[0])
-    if mixer != "softmax":
+    if variant != "softmax":
         with pytest.raises(ValueError, match="none to be taken back; expected memory='cache'"):
             model.prefill(ids)[1].without_last(3)
 
 
 @some
 @every_memory
-def test_in_half_precision(mixer, memory):
+def test_in_half_precision(variant, memory):
     """Token by token as near to the truth as all at once."""
-    model, ids = small(mixer), tokens(2, 24)
+    model, ids = small(variant), tokens(2, 24)
     with torch.no_grad():
         truth = model(ids)
         model.bfloat16()
@@ -170,8 +170,8 @@ def test_in_half_precision(mixer, memory):
 
 
 @every_variant
-def test_every_parameter_learns(mixer):
-    model = small(mixer, positions="learned", max_tokens=9).train()
+def test_every_parameter_learns(variant):
+    model = small(variant, positions="learned", max_tokens=9).train()
     ids = tokens(2, 9)
     logits = model.logits(model(ids))
     torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
@@ -183,8 +183,8 @@ def test_every_parameter_learns(mixer):
 
 @some
 @every_memory
-def test_gradients_pass_through_states(mixer, memory):
-    model, ids = small(mixer), tokens(2, 9)
+def test_gradients_pass_through_states(variant, memory):
+    model, ids = small(variant), tokens(2, 9)
     weight = torch.randn(2, 9, SMALL["dim"]).double()
     outputs = model(ids), generate(model, ids, 4, memory)
     found = [torch.autograd.grad((hidden * weight).sum(), list(model.parameters())) for hidden in outputs]
@@ -219,7 +219,7 @@ def test_it_begins_as_gpt2():
 
 
 def test_the_size_of_gpt2():
-    for changes in ({}, {"mixer": "softmax", "positions": "learned"}):
+    for changes in ({}, {"variant": "softmax", "positions": "learned"}):
         with torch.device("meta"):
             model = CausalModel(CausalConfig(**changes))
         assert sum(x.numel() for x in model.parameters()) / 1e6 == pytest.approx(124, rel=0.01)
@@ -245,17 +245,17 @@ def test_what_enters_each_block():
 
 @pytest.mark.parametrize("positions", ["none", "learned"])
 @some
-def test_packed_sequences(mixer, positions):
-    model, ids = small(mixer, positions=positions), tokens(1, 13)
+def test_packed_sequences(variant, positions):
+    model, ids = small(variant, positions=positions), tokens(1, 13)
     want = torch.cat([model(part) for part in ids.split((5, 1, 7), 1)], 1)
     assert_equal(model(ids, cu_seqlens=torch.tensor([0, 5, 6, 13])), want)
 
 
 @every_memory
 @some
-def test_weights(mixer, memory):
+def test_weights(variant, memory):
     """Of all tokens, whatever is kept of them; the outputs computed by them are the same."""
-    model, ids, weights, same = small(mixer), tokens(2, 9), [], []
+    model, ids, weights, same = small(variant), tokens(2, 9), [], []
     want = model(ids)
     assert_equal(model(ids, weights=weights), want)
     first, states = model.prefill(ids[:, :5], memory=memory, weights=same)
@@ -299,8 +299,8 @@ def test_learned_positions_end():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mixer": "lion_t"}, "mixer is 'lion_t'; expected one of .* Did you mean 'lion_"),
-        ({"positions": "rotary"}, "positions is 'rotary'; expected one of 'none', 'learned'"),
+        ({"variant": "lion_t"}, "variant is 'lion_t'; expected one of .* Did you mean 'lion_"),
+        ({"positions": "rotary"}, "positions is 'rotary'; expected one of 'learned', 'none'"),
     ],
 )
 def test_configs_that_are_none(changes, message):
@@ -310,7 +310,7 @@ def test_configs_that_are_none(changes, message):
 
 def test_what_is_refused():
     model, ids = small(), tokens(2, 5)
-    with pytest.raises(ValueError, match=r"mask has shape \(2, 5\) and dtype int64; expected \(2, 5\) = .* and bool"):
+    with pytest.raises(ValueError, match=r"mask has shape \(2, 5\) and dtype int64; expected \(2, 5\) and bool"):
         model(ids, torch.ones_like(ids))
     with pytest.raises(ValueError, match="expected either ids or embeddings"):
         model()

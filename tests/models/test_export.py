@@ -81,7 +81,7 @@ def test_script_of_a_distilled_model_in_training():
     torch.testing.assert_close(torch.jit.script(model)(x), model(x))
 
 
-def test_mixers_with_one_graph_are_alike():
+def test_layers_with_one_graph_are_alike():
     """Weights do not matter; whatever changes the graph does."""
     a, b = (small("lion_lit").blocks[0].attn for _ in range(2))
     with torch.no_grad():

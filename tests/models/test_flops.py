@@ -13,7 +13,7 @@ from lion.models import flops as model_flops_module
 from lion.models.flops import model_flops, parameters_of, tokens_of
 from lion.models.listing import listing
 from lion.models.registry import MODELS, create_model, model_config
-from lion.models.vision import VisionConfig
+from lion.models.vision import VisionConfig, VisionModel
 from lion.ops.cpu import library
 from lion.ops.flops import Attention, delta_scan_flops, full_flops, rnn_flops, scan_flops
 
@@ -40,6 +40,16 @@ def of_model(name, size, form, backend="auto", **changes):
 def test_full_is_what_torch_counts(name):
     got, parts = of_model(f"{name}_tiny_patch16_224", (80, 150), "full", "torch")
     assert sum(parts.values()) == got
+
+
+@pytest.mark.parametrize("variant", ["lion_d", "lion_s", "lion_s_diag"])
+def test_decays_of_each_direction_mix_at_the_same_cost(variant):
+    one, two = ({"dim": 64, "heads": 2, "two_sided": sides, "depth": 2, "variant": variant} for sides in (False, True))
+    for changes in (one, two):
+        config = model_config("lion_s_tiny_patch16_224", **changes)
+        assert parameters_of(config) == sum(x.numel() for x in VisionModel(config).parameters())
+    parts, same = (model_flops(model_config("lion_s_tiny_patch16_224", **x)) for x in (two, one))
+    assert parts["token mixing"] == same["token mixing"]
 
 
 @pytest.mark.parametrize("name", ["lion_s_diag", "rwkv6"])

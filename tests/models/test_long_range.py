@@ -66,11 +66,11 @@ def test_numbers():
 
 def test_order_makes_a_difference(caplog):
     ids, order = torch.randint(1, 9, (1, 40)), torch.randperm(40)
-    for changes in ({"mixer": "lion_s_diag"}, {"mixer": "lion_lit", "positions": "learned"}):
+    for changes in ({"variant": "lion_s_diag"}, {"variant": "lion_lit", "positions": "learned"}):
         model = made(**changes)
         assert not torch.allclose(model(ids), model(ids[:, order]))
     with caplog.at_level("WARNING", logger="lion"):
-        alike = made(mixer="lion_lit")
+        alike = made(variant="lion_lit")
     assert "makes no difference to this model" in caplog.text
     torch.testing.assert_close(alike(ids), alike(ids[:, order]))
 
@@ -121,7 +121,7 @@ def test_every_parameter_learns(changes):
 
 
 def test_saving(tmp_path):
-    model = made(mixer="lion_d_diag", decay="fixed_random")  # whose decays are random, and learned
+    model = made(variant="lion_d_diag", decay="fixed_random")  # whose decays are random, and learned
     save_model(model, tmp_path)
     assert torch.equal(load_model(tmp_path).eval()(SEQUENCE), model(SEQUENCE))
 
@@ -135,7 +135,7 @@ def test_decays_are_no_weights():
     [
         ({}, torch.zeros(2, 2, 5).long(), None, r"shape \(2, 2, 5\); expected \[B, T\], as answer is 'sequence'"),
         ({"answer": "pair"}, torch.zeros(2, 5).long(), None, r"expected \[B, 2, T\]"),
-        ({}, SEQUENCE, torch.ones(1, 40), r"dtype float32; expected \(1, 40\), as x, and bool"),
+        ({}, SEQUENCE, torch.ones(1, 40), r"dtype float32; expected \(1, 40\) and bool"),
         ({"positions": "learned", "max_tokens": 30}, SEQUENCE, None, "expected at most 30"),
     ],
 )

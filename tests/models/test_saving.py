@@ -220,7 +220,7 @@ REFUSED = {
     "blocks without end": ({"depth": 10**9}, {}, "config.depth is 1000000000; expected a whole number from 0 to"),
     "no memory would be enough": ({"dim": 3 * 2**40}, {}, "config.dim is 3298534883328; expected a whole number"),
     "a size that cannot be": ({"patch_size": -1}, {}, "config.patch_size is -1; expected a whole number from 1 to"),
-    "a list for a word": ({"mixer": []}, {}, r"config.mixer is \[\]; expected a text"),
+    "a list for a word": ({"direction": []}, {}, r"config.direction is \[\]; expected a text"),
     "a kind that is none": ({}, {"kind": {}}, "kind is {}; expected one of 'vision'"),
     "a kind of the future": (
         {},
@@ -244,7 +244,7 @@ def test_output_norms_of_before_are_named(tmp_path):
     """mamba2 once had a norm of each head."""
     from safetensors.torch import save_file
 
-    model = make(mixer="mamba2")
+    model = make(variant="mamba2")
     save_model(model, tmp_path)
     weights = {name: x[:8].clone() if "output_norm" in name else x for name, x in model.state_dict().items()}
     save_file(weights, tmp_path / "model.safetensors")
@@ -260,7 +260,7 @@ def test_output_norms_of_before_are_named_in_hugging_faces_folders(tmp_path):
     from lion.integrations.hf import LionConfig, LionModel
 
     sizes = {"vocab_size": 9, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
-    save_model(LionModel(LionConfig(**sizes, num_hidden_layers=1, mixer="mamba2")), tmp_path)
+    save_model(LionModel(LionConfig(**sizes, num_hidden_layers=1, variant="mamba2")), tmp_path)
     path = tmp_path / "model.safetensors"
     weights = {name: x[:8].clone() if "output_norm" in name else x for name, x in load_file(path).items()}
     save_file(weights, path, {"format": "pt"})

@@ -37,7 +37,7 @@ def test_forms_agree_on_the_whole_model(name):
     x = torch.randn(2, 3, 24, 24).double()
     with torch.no_grad():
         want = model(x)
-        forms = () if config.mixer == "softmax" else ("full", "rnn", "scan")
+        forms = () if config.variant == "softmax" else ("full", "rnn", "scan")
         for form in forms:
             got = lion.set_form(model, form)(x)
             torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10, msg=f"{name} {form}")
@@ -81,7 +81,7 @@ def test_without_a_class_token():
 
 
 def test_a_distillation_token_has_a_classifier_of_its_own():
-    model = small(mixer="softmax", distillation_token=True, positions="learned")
+    model = small(variant="softmax", distillation_token=True, positions="learned")
     model.set_distilled_training()
     features = model.forward_features(images())
     own, distilled = model.head(features[:, 0]), model.head_dist(features[:, 1])
@@ -94,7 +94,7 @@ def test_directions():
     layers = {
         "both": ["both", "both"],
         "forward": ["forward", "forward"],
-        "alternating": ["forward", "backward"],
+        "alternating": ["forward", "reverse"],
     }
     outputs = []
     for direction, want in layers.items():
@@ -106,7 +106,7 @@ def test_directions():
         small(direction="forward")
 
 
-@pytest.mark.parametrize("direction", ["both", "backward", "alternating"])
+@pytest.mark.parametrize("direction", ["both", "reverse", "alternating"])
 def test_a_class_token_sees_every_patch(direction):
     model, x = small(direction=direction), images().requires_grad_()
     model(x).sum().backward()
@@ -129,7 +129,7 @@ def test_drop_path_leaves_out_whole_examples():
     [
         ("lion_x_tiny_patch16_224", {}, "model is 'lion_x_tiny_patch16_224'; expected one of"),
         ("lion_s_tiny_patch16_224", {"classes": 3}, "field is 'classes'; expected one of"),
-        ("lion_s_tiny_patch16_224", {"mixer": "lion"}, "mixer is 'lion'; expected one of"),
+        ("lion_s_tiny_patch16_224", {"variant": "lion"}, "variant is 'lion'; expected one of"),
         ("lion_s_tiny_patch16_224", {"positions": "sine"}, "positions is 'sine'; expected one of"),
     ],
 )
@@ -146,5 +146,5 @@ def test_images_of_another_shape_are_refused():
 def test_the_paper_has_no_positions_where_there_are_decays():
     assert model_config("lion_s_tiny_patch16_224").positions == "none"
     assert model_config("lion_lit_tiny_patch16_224").positions == "learned"
-    assert model_config("lion_lit_tiny_patch16_224").features == "elu"
+    assert model_config("lion_lit_tiny_patch16_224").features == "elu_plus_one"
     assert model_config("softmax_tiny_patch16_224").positions == "learned"

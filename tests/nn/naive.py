@@ -265,6 +265,24 @@ def deltanet(q, k, v, beta):
     return torch.stack(out, dim=1)
 
 
+def gated_deltanet(q, k, v, beta, alpha):
+    """Yang, Kautz & Hatamizadeh 2024 (Gated DeltaNet):
+    S_t = alpha_t (I - beta_t k_t k_t^T) S_{t-1} + beta_t k_t v_t^T, o_t = q_t S_t.
+
+    alpha, beta [B, T, H] in (0, 1); any normalisation of q and k is the caller's."""
+    q, k, v, beta, alpha = _f64(q, k, v, beta, alpha)
+    B, T, H, D = q.shape
+    S = _zeros(q, B, H, D, v.shape[-1])
+    out = []
+    for t in range(T):
+        keys = torch.einsum("bhd,bhe->bhde", k[:, t], k[:, t])
+        erase = torch.eye(D, dtype=torch.float64) - beta[:, t][..., None, None] * keys
+        S = alpha[:, t][..., None, None] * torch.einsum("bhde,bhev->bhdv", erase, S)
+        S = S + beta[:, t][..., None, None] * torch.einsum("bhd,bhe->bhde", k[:, t], v[:, t])
+        out.append(torch.einsum("bhd,bhde->bhe", q[:, t], S))
+    return torch.stack(out, dim=1)
+
+
 def selective_scaled(q, k, v, decay):
     """The LION paper's recurrence, one direction: S_i = Lambda_i S_{i-1} + k_i v_i^T, z_i likewise,
     y_i = (q_i S_i) / (q_i . z_i).

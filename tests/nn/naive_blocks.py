@@ -10,7 +10,13 @@ block(p, x, H, direction): p are the parameters, x [B, T, dim], H heads, directi
 import torch
 
 from tests.nn import naive
-from tests.nn.naive_both import both_ways, deltanet_both_ways, scaled_both_ways, softmax_both_ways
+from tests.nn.naive_both import (
+    both_ways,
+    deltanet_both_ways,
+    gated_deltanet_both_ways,
+    scaled_both_ways,
+    softmax_both_ways,
+)
 
 
 def sigmoid(x):
@@ -246,10 +252,21 @@ def deltanet(p, x, H, direction):
     return project(p, rms_norm(mix(q, k, v, sigmoid(raw)), p["output_norm.weight"], 1e-5).flatten(-2))
 
 
+def gated_deltanet(p, x, H, direction):
+    """Yang, Kautz & Hatamizadeh 2024: DeltaNet with Mamba-2's decay, and silu(g) behind the RMS norm of each head."""
+    dim = x.shape[-1]
+    q, k, v, raw, beta, g = columns(p, x, dim, dim, dim, H, H, dim)
+    q, k, v = unit(silu(split(q, H))), unit(silu(split(k, H))), split(v, H)
+    alpha = (-p["decay.log_rate"].exp() * softplus(raw + p["decay.bias"])).exp()
+    mix = naive.gated_deltanet if direction == "forward" else gated_deltanet_both_ways
+    y = rms_norm(mix(q, k, v, sigmoid(beta), alpha), p["output_norm.weight"], 1e-5)
+    return project(p, silu(g) * y.flatten(-2))
+
+
 BLOCKS = {
     block.__name__: block
     for block in (
         *(softmax, lion_lit, lion_d, lion_s, lion_d_diag, lion_s_diag, linatt, linatt_scaled, retnet, retnet_scaled),
-        *(grfa, mamba2, mamba, rwkv6, gla, hgrn2, xlstm, deltanet),
+        *(grfa, mamba2, mamba, rwkv6, gla, hgrn2, xlstm, deltanet, gated_deltanet),
     )
 }

@@ -42,7 +42,17 @@ def softmax_both_ways(q, k, v):
     return torch.einsum("bhij,bjhe->bihe", weights / weights.sum(-1, keepdim=True), v)
 
 
-def deltanet_both_ways(q, k, v, beta):
-    """Either walk writes the token itself; once is enough."""
-    there, back = naive.deltanet(q, k, v, beta), naive.deltanet(*(x.flip(1) for x in (q, k, v, beta))).flip(1)
+def gated_deltanet_both_ways(q, k, v, beta, alpha):
+    """Leaving a token costs its alpha: the causal rule with the alphas one token later. Either walk writes the token
+    itself; once is enough."""
+
+    def walk(q, k, v, beta, alpha):
+        return naive.gated_deltanet(q, k, v, beta, torch.cat([torch.ones_like(alpha[:, :1]), alpha[:, :-1]], 1))
+
+    tokens = q, k, v, beta, alpha
+    there, back = walk(*tokens), walk(*(x.flip(1) for x in tokens)).flip(1)
     return there + back - beta[..., None] * (q * k).sum(-1, keepdim=True) * v
+
+
+def deltanet_both_ways(q, k, v, beta):
+    return gated_deltanet_both_ways(q, k, v, beta, torch.ones_like(beta))

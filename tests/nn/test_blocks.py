@@ -23,7 +23,7 @@ def build(variant, direction):
 
 def block(layer, x):
     """The naive block with the layer's parameters; a layer that walks backward is the mirror image of a causal one."""
-    flip = (lambda y: y.flip(1)) if layer.direction == "backward" else (lambda y: y)
+    flip = (lambda y: y.flip(1)) if layer.direction == "reverse" else (lambda y: y)
     way = "both" if layer.direction == "both" else "forward"
     return flip(BLOCKS[layer.name](layer.state_dict(), flip(x), HEADS, way))
 

@@ -18,7 +18,7 @@ LAYOUTS = {
 }
 
 
-PLAIN = {"silu": lambda x: F.normalize(F.silu(x) + 0.5, dim=-1), "elu": lambda x: F.elu(x) + 1}
+PLAIN = {"unit_silu": lambda x: F.normalize(F.silu(x) + 0.5, dim=-1), "elu_plus_one": lambda x: F.elu(x) + 1}
 maps = pytest.mark.parametrize("name", PLAIN)
 
 

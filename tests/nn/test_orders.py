@@ -64,7 +64,7 @@ def test_every_order_has_decays_of_its_own(variant, own):
         assert not torch.allclose(layer(x), before, atol=1e-3)
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
 @pytest.mark.parametrize("variant", ["lion_s", "rwkv6", "gla", "deltanet"])
 def test_one_direction_along_a_path(variant, direction):
     """Walking the tokens along a path is walking the reordered tokens."""

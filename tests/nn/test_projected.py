@@ -19,7 +19,7 @@ LAYERS = {
     "elu, not scaled": {"variant": "linatt"},
     "no features": {"variant": "lion_s", "features": "identity", "norm": "none"},
     "the diagonal twice": {"variant": "lion_s", "double_diagonal": True},
-    "backward": {"variant": "lion_s", "direction": "backward"},
+    "reverse": {"variant": "lion_s", "direction": "reverse"},
     "orders": {"variant": "lion_s", "orders": ("snake", "transposed_snake"), "grid": (3, 3)},
 }
 

@@ -15,14 +15,14 @@ BORDERS = (0, 5, 5, 6, 17, 23)  # an empty piece, and one of a token
 def arriving(layer, pieces):
     """By piece, the states of all before it and of all after it."""
     forward, reverse = [None] * len(pieces), [None] * len(pieces)
-    for i in range(1, len(pieces)) if layer.direction != "backward" else ():
+    for i in range(1, len(pieces)) if layer.direction != "reverse" else ():
         forward[i] = layer(*pieces[i - 1], forward_state=forward[i - 1], return_states=True)[1].forward
     for i in reversed(range(len(pieces) - 1)) if layer.direction != "forward" else ():
         reverse[i] = layer(*pieces[i + 1], reverse_state=reverse[i + 1], return_states=True)[1].reverse
     return forward, reverse
 
 
-@pytest.mark.parametrize("direction", ["both", "forward", "backward"])
+@pytest.mark.parametrize("direction", ["both", "forward", "reverse"])
 @pytest.mark.parametrize("variant", LINEAR)
 def test_pieces_are_the_whole(variant, direction):
     layer = lion.LionAttention(8, 2, variant, direction=direction).double()

@@ -41,7 +41,7 @@ def forms_of(layer, x):
     return found
 
 
-@pytest.mark.parametrize("direction", ["both", "forward", "backward"])
+@pytest.mark.parametrize("direction", ["both", "forward", "reverse"])
 @pytest.mark.parametrize("variant", LINEAR)
 def test_every_form_is_the_same(variant, direction):
     layer = lion.LionAttention(16, 2, variant, direction=direction).double()
@@ -71,7 +71,7 @@ def test_every_parameter_gets_a_gradient(variant):
 
 @pytest.mark.parametrize("variant", lion.VARIANTS)
 def test_masks_and_packing_change_nothing(variant):
-    for direction in ("both", "forward", "backward"):
+    for direction in ("both", "forward", "reverse"):
         layer = lion.LionAttention(16, 2, variant, direction=direction).double()
         x, mask = torch.randn(2, 21, 16).double(), torch.rand(2, 21) > 0.3
         padded = layer(x, mask)
@@ -87,12 +87,12 @@ def test_masks_and_packing_change_nothing(variant):
 @pytest.mark.parametrize("variant", lion.VARIANTS)
 def test_it_reads_both_ways_or_one(variant):
     """What a token's output depends on."""
-    for direction in ("both", "forward", "backward"):
+    for direction in ("both", "forward", "reverse"):
         layer = lion.LionAttention(16, 2, variant, direction=direction)
         x = torch.randn(1, 7, 16, requires_grad=True)
         (grad,) = torch.autograd.grad(layer(x)[0, 3].sum(), x)
         sees = (grad[0] != 0).any(-1).tolist()
-        before, after = direction != "backward", direction != "forward"
+        before, after = direction != "reverse", direction != "forward"
         assert sees == [before] * 3 + [True] + [after] * 3
 
 
@@ -190,7 +190,7 @@ def test_the_diagonal_counts_twice():
     both = layer(x)
     layer.double_diagonal = False
     ways = []
-    for layer.direction in ("forward", "backward"):
+    for layer.direction in ("forward", "reverse"):
         ways.append(layer(x) - layer.out_proj.bias)
     torch.testing.assert_close(both, sum(ways) + layer.out_proj.bias, rtol=1e-10, atol=1e-10)
 
@@ -235,7 +235,7 @@ def test_compile(variant):
 
 def test_the_table_says_where_it_comes_from():
     for name, variant in lion.VARIANTS.items():
-        assert variant.paper.startswith(("Table 1", "Section 4.5", "eq. 1")), name
+        assert variant.paper.startswith(("Table 1", "Section 4.5", "eq. 1", "beyond it")), name
         assert variant.decay in DECAYS
         assert variant.features in FEATURE_MAPS
     assert {x.name for x in dataclasses.fields(lion.VARIANTS["mamba"])} >= {"features", "decay", "norm", "keys"}
@@ -243,7 +243,7 @@ def test_the_table_says_where_it_comes_from():
 
 def test_directions():
     assert directions("both", 2) == ["both", "both"]
-    assert directions("alternating", 3) == ["forward", "backward", "forward"]
+    assert directions("alternating", 3) == ["forward", "reverse", "forward"]
     with pytest.raises(ValueError, match="direction is 'sideways'; expected one of"):
         directions("sideways", 2)
 
@@ -259,7 +259,12 @@ def test_set_form():
 REFUSALS = {
     "variant is 'lions'; expected one of 'softmax', .* Did you mean 'lion_s'?": {"variant": "lions"},
     "dim is 16 and heads is 3; expected dim to be a multiple of heads.": {"heads": 3},
-    "features is 'silo'; expected one of 'silu'": {"features": "silo"},
+    "two_sided is True, and variant 'lion_lit' has no decays; expected False": {
+        "variant": "lion_lit",
+        "two_sided": True,
+    },
+    "two_sided is True, and direction is 'forward'; expected 'both'": {"direction": "forward", "two_sided": True},
+    "features is 'silo'; expected one of 'unit_silu'": {"features": "silo"},
     "decay is 'slow'; expected one of 'none'": {"decay": "slow"},
     "norm is 'mean'; expected one of 'sum'": {"norm": "mean"},
     "direction is 'up'; expected one of": {"direction": "up"},
@@ -279,8 +284,8 @@ def test_refusals(message):
 def test_weights_are_what_the_layer_does_with_values(variant):
     layer = lion.LionAttention(16, 2, variant).double()
     x, mask = torch.randn(2, 9, 16).double(), torch.rand(2, 9) > 0.2
-    tokens = layer._tokens(layer.in_proj(x))
-    mixed = layer._mix(tokens, mask, None, None)
+    tokens = layer.tokens(x)
+    mixed = layer.mix(tokens, mask)
     torch.testing.assert_close(torch.einsum("bhij,bjhv->bihv", layer.weights(x, mask), tokens.v), mixed)
 
 
@@ -288,3 +293,81 @@ def test_the_picture(tmp_path):
     pytest.importorskip("matplotlib")
     draw(tmp_path / "deep" / "variants.png")
     assert (tmp_path / "deep" / "variants.png").stat().st_size > 10_000
+
+
+DECAYING = [name for name, x in lion.VARIANTS.items() if x.decay != "none" and not x.softmax]
+
+
+@pytest.mark.parametrize("variant", DECAYING)
+def test_two_sided_decays(variant):
+    """Every form is the same, every parameter learns, and tokens in reverse order are other tokens."""
+    layer = lion.LionAttention(16, 2, variant, two_sided=True).double()
+    with torch.no_grad():
+        for x in layer.parameters():
+            x += 0.1 * torch.randn_like(x)
+    x, mask = torch.randn(2, 23, 16).double(), torch.rand(2, 23) > 0.2
+    want = None
+    for form, backend in forms_of(layer, x):
+        lion.set_form(layer, form, backend=backend)
+        got = output_and_gradients(layer, x, mask=mask)
+        want = want or got
+        for a, b in zip(got, want, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    for name, parameter in layer.named_parameters():
+        assert (parameter.grad != 0).any(), name
+    lion.set_form(layer, "auto", backend="auto")
+    assert (layer(x.flip(1)).flip(1) - layer(x)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("variant", DECAYING)
+def test_both_directions_alike_are_one_decay_for_both(variant):
+    layer, one = (lion.LionAttention(16, 2, variant, two_sided=x).double() for x in (True, False))
+    forward, reverse = layer.decay.directions
+    reverse.load_state_dict(forward.state_dict())
+    one.decay.load_state_dict(forward.state_dict())
+    weights = dict(zip(layer.columns, layer.in_proj.weight.split(list(layer.columns.values())), strict=True))
+    biases = dict(zip(layer.columns, layer.in_proj.bias.split(list(layer.columns.values())), strict=True))
+    with torch.no_grad():
+        half = one.columns["decay"]
+        for x in (weights["decay"], biases["decay"]):
+            x[half:] = x[:half]
+        for given, whole in ((weights, one.in_proj.weight), (biases, one.in_proj.bias)):
+            for name, part in zip(one.columns, whole.split(list(one.columns.values())), strict=True):
+                part.copy_(given[name][: len(part)] if len(given[name]) >= len(part) else 0)
+    one.load_state_dict(
+        {n: x for n, x in layer.state_dict().items() if not n.startswith(("decay", "in_"))}, strict=False
+    )
+    x = torch.randn(2, 19, 16).double()
+    torch.testing.assert_close(layer(x), one(x), rtol=1e-10, atol=1e-10)
+
+
+def test_only_two_sided_decays_tell_left_from_right():
+    """Which of two marked tokens comes first cannot be learned without positions by a layer whose outputs are the
+    same in reverse order, whatever its weights; with decays of their own for each direction it can."""
+    accuracy = {}
+    for two_sided in (False, True):
+        torch.manual_seed(0)
+        layer = lion.LionAttention(16, 2, "lion_s", two_sided=two_sided)
+        embed, head = torch.nn.Embedding(4, 16), torch.nn.Linear(16, 2)
+        parameters = [*layer.parameters(), *embed.parameters(), *head.parameters()]
+        optimizer = torch.optim.Adam(parameters, lr=1e-2)
+        for _ in range(200):
+            ids, first = marked(64)
+            loss = torch.nn.functional.cross_entropy(head(layer(embed(ids)).mean(1)), first)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        ids, first = marked(1000)
+        accuracy[two_sided] = (head(layer(embed(ids)).mean(1)).argmax(-1) == first).float().mean().item()
+        if not two_sided:  # not for want of learning: a sequence and its mirror image have the same logits
+            torch.testing.assert_close(layer(embed(ids)).mean(1), layer(embed(ids.flip(1))).mean(1))
+    assert accuracy[False] < 0.6
+    assert accuracy[True] > 0.95
+
+
+def marked(count):
+    """Sequences of two kinds of filler with one token 2 and one token 3, and which of them comes first."""
+    ids = torch.randint(2, (count, 12))
+    places = torch.stack([torch.randperm(12)[:2] for _ in range(count)])
+    ids.scatter_(1, places, torch.tensor([2, 3]).expand(count, 2))
+    return ids, (places[:, 0] < places[:, 1]).long()

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lion.ops import torch_delta, torch_forms
 from lion.ops.cpu import features, projected, scan
 from lion.ops.cpu.library import NO_OUTPUT, NONE, RAW
 from lion.ops.cpu.problem import Arguments as Scan
-from lion.ops.options import Options
+from lion.ops.torch import delta, dense
+from lion.ops.torch.options import Options
 from tests.ops.problems import permutations
 
 Arguments = dict[str, Any]  # by the names of the schema, in its order
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 COMPILED = FLOATS[:3]
-DIRECTIONS = {1: "forward", 2: "backward", 3: "both"}
+DIRECTIONS = {1: "forward", 2: "reverse", 3: "both"}
 MAX_TOKENS = 2**31 - 1
 WANTED = ("log_decay", "log_gain", "self_weight")
 HOW = ("norm", "direction", "chunk_size")
@@ -417,7 +417,7 @@ def torch_scan_plainly(x: Arguments, *tensors: Tensor) -> list[Tensor | None]:
     options = Options(x["direction"], x["include_self"], x["with_den"], None)
     q, k, v, f, b = tensors
     B, T, H, _ = q.shape
-    num, den = torch_forms.rnn(q, k, v, *(y.expand(B, T, H, -1) for y in (f, b)), options)
+    num, den = dense.rnn(q, k, v, *(y.expand(B, T, H, -1) for y in (f, b)), options)
     return [num, num[..., :0] if den is None else den]
 
 
@@ -471,9 +471,7 @@ def scores_plainly(x: Arguments, q: Tensor, k: Tensor, f: Tensor, b: Tensor) -> 
     f, b = (y.expand(*q.shape[:-1], -1) for y in (f, b))
     for i, j in itertools.product(range(C), range(C)):
         steps = f[..., j:i, :] if j < i else b[..., i + 1 : j + 1, :]
-        reached = {"both": i != j, "forward": j < i, "backward": j > i}[x["direction"]] or (
-            i == j and x["include_self"]
-        )
+        reached = {"both": i != j, "forward": j < i, "reverse": j > i}[x["direction"]] or (i == j and x["include_self"])
         rows.append((q[..., i, :] * k[..., j, :] * steps.sum(-2).exp()).sum(-1) * reached)
     return [torch.stack(rows, -1).unflatten(-1, (C, C)) if rows else q.new_zeros(*q.shape[:-1], C)]
 
@@ -529,7 +527,7 @@ def carry_fits(x: Arguments) -> bool:
 
 def carry_plainly(*tensors) -> list[Tensor | None]:
     state, of_values, *_ = tensors
-    return [*torch_delta.carried(*tensors)] if len(of_values) else [of_values * 1, state * 1]
+    return [*delta.carried(*tensors)] if len(of_values) else [of_values * 1, state * 1]
 
 
 def carry_reference(x: Arguments) -> list[Tensor | None]:

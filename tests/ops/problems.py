@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lion.ops import attention
-from lion.ops.kernels import KERNELS
+from lion.ops.kernels import BACKENDS, KERNELS
 from tests import SEED
 
 DECAYS = ("none", "fixed", "fixed diagonal", "per token", "diagonal")
@@ -15,12 +15,20 @@ DECAYS = ("none", "fixed", "fixed diagonal", "per token", "diagonal")
 KINDS = {"fixed": "scalar", "per token": "scalar", "fixed diagonal": "diagonal"}
 
 
-def kernels(decay: str, gain: bool = False) -> list[dict[str, str]]:
-    """Every kernel of the table for this kind of decay, as arguments of `lion.attention`."""
+def kernels(
+    decay: str, gain: bool = False, *, needs: tuple[str, ...] = (), dtype: torch.dtype = torch.float64
+) -> list[dict[str, str]]:
+    """Every kernel of the table for this kind of decay, as arguments of `lion.attention`: those whose backend says of
+    itself that it can run here, in this dtype, and has what is needed (keys of kernels.NEEDS)."""
     wanted = KINDS.get(decay, decay)
     if gain and wanted == "diagonal":
         wanted = "gated diagonal"
-    return [{"backend": backend, "form": form} for backend, form, kind in KERNELS if kind == wanted]
+    able = [
+        name
+        for name, backend in BACKENDS.items()
+        if backend.missing(torch.device("cpu"), dtype) is None and not set(needs) & set(backend.lacks)
+    ]
+    return [{"backend": backend, "form": form} for backend, form, kind in KERNELS if kind == wanted and backend in able]
 
 
 ALL_KERNELS = kernels("none")  # there is none that has only decays
@@ -63,13 +71,18 @@ def problem(
     packed=False,
     orders=0,
     per_order=False,
+    two_sided=False,
 ):
-    """Arguments of `lion.attention`, in float64; `per_order` gives each order decays of its own."""
+    """Arguments of `lion.attention`, in float64; `per_order` gives each order decays of its own, `two_sided` each
+    direction."""
     B = 1 if packed else B
     # Positive, as feature maps make them, so that dividing by den is no lottery.
     q, k = (torch.rand(B, T, H, D, dtype=torch.float64) + 0.1 for _ in range(2))
     kwargs = {"q": q, "k": k, "v": torch.randn(B, T, H, V, dtype=torch.float64)}
-    kwargs["log_decay"] = log_decays(decay, B, T, H * orders if per_order and orders else H, D)
+    heads = H * orders if per_order and orders else H
+    kwargs["log_decay"] = log_decays(decay, B, T, heads, D)
+    if two_sided and decay != "none":
+        kwargs["log_decay"] = kwargs["log_decay"], log_decays(decay, B, T, heads, D).flip(0)
     kwargs["log_gain"] = torch.randn(B, T, H, dtype=torch.float64) if gain else None
     kwargs["self_weight"] = torch.rand(H, D, dtype=torch.float64) + 0.1 if self_weight else None
     kwargs["mask"] = torch.rand(B, T) > 0.3 if mask else None
@@ -82,7 +95,9 @@ def problem(
 
 def leaves(kwargs: dict) -> dict[str, Tensor]:
     """The tensors that have a gradient, made to want it."""
-    floats = {name: x for name, x in kwargs.items() if isinstance(x, Tensor) and x.is_floating_point()}
+    pairs = {name: x for name, x in kwargs.items() if isinstance(x, tuple)}
+    given = kwargs | {f"{name}[{i}]": x for name, pair in pairs.items() for i, x in enumerate(pair)}
+    floats = {name: x for name, x in given.items() if isinstance(x, Tensor) and x.is_floating_point()}
     return {name: x.requires_grad_() for name, x in floats.items()}
 
 

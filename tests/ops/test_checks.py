@@ -93,7 +93,7 @@ CASES = {
     "direction": (
         {"direction": "causal"},
         ValueError,
-        "direction is 'causal'; expected one of 'both', 'forward', 'backward'.",
+        "direction is 'causal'; expected one of 'both', 'forward', 'reverse'.",
     ),
     "form": (
         {"form": "scam"},
@@ -408,3 +408,27 @@ def test_meta_tensors_have_an_explanation_and_a_shape():
     q, k, v = (torch.empty(B, T, H, D, device="meta") for _ in range(3))
     assert lion.explain(q, k, v).form == "scan"
     assert lion.attention(q, k, v).shape == (B, T, H, D)
+
+
+def test_the_old_word_for_a_direction():
+    q = torch.rand(1, 4, 2, 3)
+    with pytest.warns(FutureWarning, match="direction='backward' is called direction='reverse' now"):
+        out = lion.attention(q, q, q, direction="backward")
+    assert torch.equal(out, lion.attention(q, q, q, direction="reverse"))
+    with pytest.warns(FutureWarning, match="direction='backward' is called direction='reverse' now"):
+        assert lion.LionAttention(8, 2, direction="backward").direction == "reverse"
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ((-rand(H), None), r"log_decay is \(Tensor, NoneType\); expected one tensor, or a pair of them"),
+        ((-rand(H),), r"log_decay is \(Tensor\); expected one tensor, or a pair"),
+        ((-rand(H), -rand(H, D)), "expected both to have one number per head, or both one per channel"),
+        ((-rand(H), -rand(B, T)), r"log_decay\[1\] has shape"),
+        ((-rand(H), rand(B, T, H) + 1), r"log_decay\[1\] is .* at \[0, 0, 0\]; expected values <= 0"),
+    ],
+)
+def test_pairs_of_decays(pair, message):
+    with pytest.raises(ValueError, match=message):
+        lion.attention(**inputs(log_decay=pair), backend="torch")

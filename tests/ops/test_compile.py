@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import lion
-from lion.ops import torch_forms, torch_scan
 from lion.ops.cpu.library import DIRECTIONS, NO_OUTPUT, NORMS, RAW
+from lion.ops.torch import dense, scan
 from tests import SEED
 from tests.ops.problems import assert_same, kernels, output_and_gradients, problem
 
@@ -56,7 +56,7 @@ def test_compile_with_gates_and_auto():
     [
         ("none", False, True, "both"),
         ("per token", True, True, "both"),
-        ("diagonal", False, True, "backward"),
+        ("diagonal", False, True, "reverse"),
     ],
 )
 def test_export_for_every_length(decay, gain, mask, direction):
@@ -91,7 +91,7 @@ def test_opcheck_of_the_compiled_kernel(decay, everything):
     kwargs = problem(decay, T=70, gain=everything, self_weight=everything, mask=everything, orders=2 * everything)
     for name in ("q", "k", "v", "log_decay", "log_gain", "self_weight"):
         kwargs[name] = kwargs[name] if kwargs[name] is None else kwargs[name].requires_grad_()
-    for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "backward")):
+    for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "reverse")):
         how = norm, DIRECTIONS[direction], 0, norm == RAW
         torch.library.opcheck(torch.ops.lion.cpu_scan, (*kwargs.values(), *how, [], False))
 
@@ -107,7 +107,7 @@ def test_opcheck_of_states(decay, gain):
     for norm, direction, states in (("sum", "both", [*forward, *nothing]), ("none", "forward", [])):
         how = NORMS[norm], DIRECTIONS[direction], 0, False, states, True
         torch.library.opcheck(torch.ops.lion.cpu_scan, (*(kwargs | leaves).values(), *how))
-    how = NO_OUTPUT, DIRECTIONS["backward"], 0, False, [*nothing, *forward], True
+    how = NO_OUTPUT, DIRECTIONS["reverse"], 0, False, [*nothing, *forward], True
     torch.library.opcheck(torch.ops.lion.cpu_scan, (*(kwargs | leaves).values(), *how))
 
 
@@ -119,9 +119,9 @@ def test_opcheck(decay):
     x = x[None, None, :, None] if x.dim() == 1 else x[..., None] if x.dim() == 3 else x
     f, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     for direction, with_den in (("both", True), ("forward", False)):
-        torch.library.opcheck(torch_scan.scan_op, (q, k, v, f, b, direction, True, with_den, None))
+        torch.library.opcheck(scan.scan_op, (q, k, v, f, b, direction, True, with_den, None))
     block = [x.detach().expand(-1, 70, 2, -1).transpose(1, 2).requires_grad_() for x in (q, k, f, b)]
-    torch.library.opcheck(torch_forms.scores_op, (*block, "both", True))
+    torch.library.opcheck(dense.scores_op, (*block, "both", True))
 
 
 def test_autocast_keeps_the_sums_in_float32():

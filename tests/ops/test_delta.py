@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch.autograd import gradcheck
 
 import lion
-from lion.ops import reference, torch_delta
+from lion.ops import reference
 from lion.ops.kernels import CHUNKED
+from lion.ops.torch import delta
 from tests.ops.problems import assert_same, kernels, leaves, output_and_gradients, packing, permutations
 
 KERNELS = kernels("delta")
@@ -35,7 +36,7 @@ def problem(decay="none", *, B=2, T=11, H=2, D=3, V=4, self_weight=False, mask=F
     return kwargs
 
 
-@pytest.mark.parametrize("direction", ["both", "forward", "backward"])
+@pytest.mark.parametrize("direction", ["both", "forward", "reverse"])
 @pytest.mark.parametrize("decay", DECAYS)
 def test_every_form_is_the_definition(decay, direction):
     for self_weight, mask, packed, orders in itertools.product((False, True), (False, True), (False, True), (0, 2)):
@@ -45,6 +46,15 @@ def test_every_form_is_the_definition(decay, direction):
             size = 4 if kernel["form"] in CHUNKED else None
             got = output_and_gradients(lion.attention, kwargs, direction=direction, **kernel, chunk_size=size)
             assert_same(got, want, 1e-10, (kernel, decay, self_weight, mask, packed, orders))
+
+
+def test_every_direction_with_its_own_decays():
+    for decay, packed, direction in itertools.product(DECAYS[1:], (False, True), ("both", "reverse")):
+        kwargs = problem(decay, T=19, packed=packed)
+        kwargs["log_decay"] = kwargs["log_decay"], problem(decay, T=19, packed=packed)["log_decay"]
+        want = output_and_gradients(reference.attention, kwargs, direction=direction)
+        for kernel in KERNELS:
+            assert_same(output_and_gradients(lion.attention, kwargs, direction=direction, **kernel), want, 1e-10)
 
 
 @pytest.mark.parametrize("T", [0, 1, 64, 65, 300])
@@ -59,7 +69,7 @@ def test_slabs(monkeypatch):
     """A long sequence is handled a piece at a time."""
     kwargs = problem("per token", T=70)
     want = output_and_gradients(lion.attention, kwargs)
-    monkeypatch.setattr(torch_delta, "SLAB_ELEMENTS", 500)
+    monkeypatch.setattr(delta, "SLAB_ELEMENTS", 500)
     assert_same(output_and_gradients(lion.attention, kwargs, chunk_size=8), want, 1e-12)
 
 
@@ -91,7 +101,7 @@ def test_it_overwrites():
 def test_operators_and_compilation():
     carry = [torch.randn(2, 3, 4, n, requires_grad=True) for n in (6, 5, 5, 5, 4)]
     state = torch.randn(3, 5, 6, requires_grad=True)
-    torch.library.opcheck(torch_delta.carry_op, (state, *carry, torch.rand(2, 3, requires_grad=True)))
+    torch.library.opcheck(delta.carry_op, (state, *carry, torch.rand(2, 3, requires_grad=True)))
     kwargs = {name: x.float() for name, x in problem("fixed", T=70).items() if name != "norm"}
     compiled = torch.compile(lambda **x: lion.attention(**x, norm="none"), fullgraph=True)
     torch.testing.assert_close(compiled(**kwargs), lion.attention(**kwargs, norm="none"))

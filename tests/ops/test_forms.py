@@ -6,21 +6,25 @@ import pytest
 import torch
 
 import lion
-from lion.ops import reference, torch_scan
+from lion.ops import reference
 from lion.ops.kernels import CHUNKED, FORMS, KERNELS
+from lion.ops.torch import scan
 from tests import THOROUGH
 from tests.ops.problems import ALL_KERNELS, DECAYS, assert_same, kernels, output_and_gradients, problem
 
 NORMS = ("sum", "max", "none", "unmasked")
-DIRECTIONS = ("both", "forward", "backward")
+DIRECTIONS = ("both", "forward", "reverse")
 
 
 def compare(kwargs, chunk_size=None, **options):
     """All kernels against the reference."""
     want = output_and_gradients(reference.attention, kwargs, **options)
     rank = {1: "fixed", 2: "fixed diagonal", 3: "per token", 4: "diagonal"}
-    decay = "none" if kwargs["log_decay"] is None else rank[kwargs["log_decay"].dim()]
-    for kernel in kernels(decay, gain=kwargs["log_gain"] is not None):
+    pair = isinstance(kwargs["log_decay"], tuple)
+    first = kwargs["log_decay"][0] if pair else kwargs["log_decay"]
+    decay = "none" if first is None else rank[first.dim()]
+    needs = ("two-sided decays",) if pair else ()
+    for kernel in kernels(decay, gain=kwargs["log_gain"] is not None, needs=needs):
         size = chunk_size if kernel["form"] in CHUNKED else None
         got = output_and_gradients(lion.attention, kwargs, **kernel, chunk_size=size, **options)
         given = {name: x for name, x in kwargs.items() if x is not None and name not in ("q", "k", "v")}
@@ -42,6 +46,23 @@ def test_all_options_together(decay, norm, direction):
             continue
         kwargs = problem(decay, gain=gain, self_weight=self_weight, mask=mask, packed=packed, orders=orders)
         compare(kwargs, chunk_size=4, norm=norm, direction=direction)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("decay", DECAYS[1:])
+def test_every_direction_with_its_own_decays(decay, direction):
+    flags = (False, True)
+    for gain, mask, packed, orders in itertools.product(flags, flags, flags, (0, 2)):
+        kwargs = problem(decay, gain=gain, mask=mask, packed=packed, orders=orders, per_order=gain, two_sided=True)
+        for chunk_size, norm in ((4, "sum"), (None, "none"), (4, "unmasked")):
+            compare(kwargs, chunk_size=chunk_size, direction=direction, norm=norm)
+
+
+def test_a_fixed_decay_one_way_and_one_per_token_the_other():
+    for first, second in (("fixed", "per token"), ("diagonal", "fixed diagonal")):
+        kwargs = problem(first, mask=True)
+        kwargs["log_decay"] = kwargs["log_decay"], problem(second)["log_decay"]
+        compare(kwargs, chunk_size=4)
 
 
 @pytest.mark.parametrize("decay", DECAYS[1:])
@@ -85,22 +106,22 @@ def test_chunk_sizes(decay, chunk_size):
 @pytest.mark.parametrize(("group", "slab"), [(2, 1), (3, 200), (2, 10**9)])
 def test_scan_slab_by_slab(decay, group, slab, monkeypatch):
     """Long sequences go slab by slab, and many chunks of a slab by groups: here at small sizes."""
-    monkeypatch.setattr(torch_scan, "GROUP", group)
-    monkeypatch.setattr(torch_scan, "SLAB_ELEMENTS", slab)
-    monkeypatch.setattr(torch_scan, "SLAB_CHUNKS", 1)
+    monkeypatch.setattr(scan, "GROUP", group)
+    monkeypatch.setattr(scan, "SLAB_ELEMENTS", slab)
+    monkeypatch.setattr(scan, "SLAB_CHUNKS", 1)
     for direction, mask in itertools.product(DIRECTIONS, (False, True)):
         compare(problem(decay, T=41, mask=mask), chunk_size=3, direction=direction)
 
 
 def test_carrying_many_states_by_groups(monkeypatch):
-    monkeypatch.setattr(torch_scan, "GROUP", 3)
+    monkeypatch.setattr(scan, "GROUP", 3)
     n, W = 25, 4
     added, initial = torch.randn(2, n, W).double(), torch.randn(2, W).double()
     total = -torch.rand(2, n, 1).double()
-    for backward in (False, True):
-        states, last = torch_scan._carry(added, total, initial, backward=backward)
+    for reverse in (False, True):
+        states, last = scan._carry(added, total, initial, reverse=reverse)
         state = initial
-        for place in reversed(range(n)) if backward else range(n):
+        for place in reversed(range(n)) if reverse else range(n):
             torch.testing.assert_close(states[:, place], state)
             state = total[:, place].exp() * state + added[:, place]
         torch.testing.assert_close(last, state)

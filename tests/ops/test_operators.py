@@ -93,7 +93,7 @@ OF_TOKENS = [
 NUMBERS = [
     ({"norm": -1}, r"norm is -1; expected one of 0 \(none\), 1 \(sum\), 2 \(max\)"),
     ({"norm": 5}, "norm is 5; expected one of"),
-    ({"direction": 0}, r"direction is 0; expected one of 1 \(forward\), 2 \(backward\), 3 \(both\)"),
+    ({"direction": 0}, r"direction is 0; expected one of 1 \(forward\), 2 \(reverse\), 3 \(both\)"),
     ({"direction": 4}, "direction is 4; expected one of"),
     ({"chunk_size": -1}, "chunk_size is -1; expected 1 to 2147483647 tokens, or 0"),
     ({"chunk_size": 2**40}, "chunk_size is 1099511627776; expected"),
@@ -134,7 +134,7 @@ OF_RESULTS = [
     ({"wanted": [True, True, False]}, "wanted is True for log_gain, which is None; expected False"),
 ]
 OF_FEATURES = [
-    ({"map": 2}, r"map is 2; expected one of 0 \(silu\), 1 \(elu\)"),
+    ({"map": 2}, r"map is 2; expected one of 0 \(unit_silu\), 1 \(elu_plus_one\)"),
     ({"map": -1}, "map is -1; expected one of"),
     ({"q": rand(B, T, H)}, r"q has shape \(1, 6, 2\); expected 4 dimensions \[B, T, H, D\]"),
     ({"k": rand(B, T, H, D).half()}, "k has dtype float16; expected one of float32, float64, bfloat16"),
@@ -151,7 +151,7 @@ OF_PROJECTION = [
     ({"norm": 3}, "norm is 3; expected one of"),
 ]
 COSTS = [
-    ({"direction": "sideways"}, "direction is 'sideways'; expected one of 'both', 'forward', 'backward'"),
+    ({"direction": "sideways"}, "direction is 'sideways'; expected one of 'both', 'forward', 'reverse'"),
     ({"b": -rand(B, 1, 1, 1)}, r"b has shape \(1, 1, 1, 1\); expected .* the shape of f"),
 ]
 OF_TORCH_SCAN = [

@@ -20,7 +20,7 @@ PATTERNS = {
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("decay", DECAYS)
 def test_padding_changes_nothing(decay, pattern):
-    for norm, direction, gain in itertools.product(("sum", "unmasked"), ("both", "forward", "backward"), (False, True)):
+    for norm, direction, gain in itertools.product(("sum", "unmasked"), ("both", "forward", "reverse"), (False, True)):
         kwargs = problem(decay, T=20, gain=gain)
         mask = PATTERNS[pattern](20).bool()
         padded = dict(kwargs, mask=mask.expand(2, -1))
@@ -96,7 +96,7 @@ def spoilable(decay, T, **options):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize(("decay", "kernel"), EVERY, ids=str)
 def test_what_is_not_finite_stays_in_its_packed_sequence(decay, kernel, value):
-    for direction in ("both", "forward", "backward"):
+    for direction in ("both", "forward", "reverse"):
         kwargs, names = spoilable(decay, 80, packed=True)
         _, start, _, stop, _ = kwargs["cu_seqlens"].tolist()
         options = {**kernel, "direction": direction}
@@ -112,7 +112,7 @@ def test_what_is_not_finite_stays_in_its_packed_sequence(decay, kernel, value):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize(("decay", "kernel"), EVERY, ids=str)
 def test_what_is_not_finite_does_not_go_back_in_time(decay, kernel, value):
-    for direction, unseen in (("forward", range(37)), ("backward", range(38, 80))):
+    for direction, unseen in (("forward", range(37)), ("reverse", range(38, 80))):
         kwargs, names = spoilable(decay, 80)
         if kwargs["log_decay"] is not None:
             kwargs["log_decay"] = kwargs["log_decay"].clamp(min=-1)  # what a reset makes of it is another matter

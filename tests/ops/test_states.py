@@ -11,22 +11,24 @@ import lion
 from lion.ops import reference
 from lion.ops.state import State, States, state_behind
 from tests import SEED
-from tests.ops.problems import DECAYS, kernels, problem
+from tests.ops.problems import DECAYS, kernels, leaves, problem
 
+NEEDS = ("states", "two-sided decays")
 PER_TOKEN = ("q", "k", "v", "log_gain", "beta", "mask")
-NORMS, DIRECTIONS = ("sum", "max", "none"), ("both", "forward", "backward")
+NORMS, DIRECTIONS = ("sum", "max", "none"), ("both", "forward", "reverse")
 
 
 def cut(kwargs, borders):
     """The arguments of each piece."""
-    found = []
-    for start, stop in itertools.pairwise(borders):
-        piece = dict(kwargs)
-        for name, x in kwargs.items():
-            if x is not None and (name in PER_TOKEN or (name == "log_decay" and x.dim() > 2)):
-                piece[name] = x[:, start:stop]
-        found.append(piece)
-    return found
+
+    def part(name, x, tokens):
+        if isinstance(x, tuple):
+            return tuple(part(name, y, tokens) for y in x)
+        per_token = x is not None and (name in PER_TOKEN or (name == "log_decay" and x.dim() > 2))
+        return x[:, tokens] if per_token else x
+
+    pieces = [slice(*ends) for ends in itertools.pairwise(borders)]
+    return [{name: part(name, x, tokens) for name, x in kwargs.items()} for tokens in pieces]
 
 
 def borders_of(T, draw):
@@ -41,9 +43,9 @@ def arriving(pieces, direction):
     for piece in pieces[:-1]:
         forward.append(carried(piece, direction="forward", forward_state=forward[-1]).forward)
     for piece in reversed(pieces[1:]):
-        reverse.append(carried(piece, direction="backward", reverse_state=reverse[-1]).reverse)
+        reverse.append(carried(piece, direction="reverse", reverse_state=reverse[-1]).reverse)
     none = [None] * len(pieces)
-    return forward if direction != "backward" else none, reverse[::-1] if direction != "forward" else none
+    return forward if direction != "reverse" else none, reverse[::-1] if direction != "forward" else none
 
 
 def carried(piece, **options):
@@ -63,11 +65,10 @@ def in_pieces(borders, **options):
 
 
 def with_gradients(function, kwargs, weights):
-    leaves = {n: x for n, x in kwargs.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
-    leaves = {n: x.detach().clone().requires_grad_() for n, x in leaves.items()}
-    out = function(**{**kwargs, **leaves})
-    grads = torch.autograd.grad((out * weights).sum(), list(leaves.values()), allow_unused=True)
-    return {"output": out.detach(), **{n: g for n, g in zip(leaves, grads, strict=True) if g is not None}}
+    inputs = leaves(kwargs)
+    out = function(**kwargs)
+    grads = torch.autograd.grad((out * weights).sum(), list(inputs.values()), allow_unused=True)
+    return {"output": out.detach(), **{n: g for n, g in zip(inputs, grads, strict=True) if g is not None}}
 
 
 def assert_close(got, want, tolerance):
@@ -82,9 +83,10 @@ def assert_close(got, want, tolerance):
 @pytest.mark.parametrize("decay", DECAYS)
 def test_pieces_are_the_whole(decay, gain, norm, direction):
     draw = random.Random(f"{SEED} {decay} {gain} {norm} {direction}")
-    for kernel in kernels(decay, gain):
+    for kernel, two_sided in itertools.product(kernels(decay, gain, needs=NEEDS), (False, True)):
         T = draw.choice((5, 11, 70))
-        kwargs = problem(decay, T=T, gain=gain, mask=draw.random() < 0.5, self_weight=draw.random() < 0.5)
+        flags = {name: draw.random() < 0.5 for name in ("mask", "self_weight")}
+        kwargs = problem(decay, T=T, gain=gain, two_sided=two_sided, **flags)
         options = {"norm": norm, "direction": direction, **kernel}
         borders = borders_of(T, draw)
         weights = torch.randn(kwargs["v"].shape, dtype=torch.float64)
@@ -96,9 +98,9 @@ def test_pieces_are_the_whole(decay, gain, norm, direction):
 @pytest.mark.parametrize("decay", ["none", "fixed", "per token"])
 def test_pieces_of_the_delta_rule(decay, direction):
     draw = random.Random(f"{SEED} {decay} {direction}")
-    for kernel in kernels("delta"):
+    for kernel, two_sided in itertools.product(kernels("delta"), (False, True)):
         T = draw.choice((5, 11, 70))
-        kwargs = delta_problem(decay, T, mask=draw.random() < 0.5)
+        kwargs = delta_problem(decay, T, mask=draw.random() < 0.5, two_sided=two_sided)
         options = {"norm": "none", "direction": direction, **kernel}
         weights = torch.randn(kwargs["v"].shape, dtype=torch.float64)
         want = with_gradients(functools.partial(lion.attention, **options), kwargs, weights)
@@ -126,10 +128,8 @@ CASES += [(decay, "delta") for decay in ("none", "fixed", "per token")]
 @pytest.mark.parametrize(("decay", "kind"), CASES)
 def test_states_join_in_any_bracketing(decay, kind):
     draw = random.Random(f"{SEED} {decay} {kind}")
-    mask = draw.random() < 0.5
-    kwargs = (
-        delta_problem(decay, 23, mask=mask) if kind == "delta" else problem(decay, T=23, gain=kind != "", mask=mask)
-    )
+    flags = {name: draw.random() < 0.5 for name in ("mask", "two_sided")}
+    kwargs = delta_problem(decay, 23, **flags) if kind == "delta" else problem(decay, T=23, gain=kind != "", **flags)
     pieces = cut(kwargs, borders_of(23, draw))
 
     def joined(states):
@@ -172,7 +172,7 @@ def test_the_reference(decay, gain, mask):
         same_state(a, State(*b, a.log_decay))
     for direction in DIRECTIONS:
         given = dict(zip(("forward_state", "reverse_state"), want, strict=True))
-        given.pop({"forward": "reverse_state", "backward": "forward_state"}.get(direction), None)
+        given.pop({"forward": "reverse_state", "reverse": "forward_state"}.get(direction), None)
         own = {name: getattr(got, name.split("_")[0]) for name in given}
         out = lion.attention(**second, direction=direction, backend="torch", **own)
         torch.testing.assert_close(out, reference.attention(**second, direction=direction, **given), rtol=0, atol=1e-10)
@@ -225,8 +225,8 @@ def test_what_cannot_be(options, message):
 def test_states_that_do_not_fit():
     q = torch.rand(1, 5, 2, 3)
     _, states = lion.attention(q, q, q, return_states=True)
-    with pytest.raises(ValueError, match=r"forward_state is given, and direction is 'backward'; expected None"):
-        lion.attention(q, q, q, forward_state=states.forward, direction="backward")
+    with pytest.raises(ValueError, match=r"forward_state is given, and direction is 'reverse'; expected None"):
+        lion.attention(q, q, q, forward_state=states.forward, direction="reverse")
     with pytest.raises(ValueError, match=r"forward_state.sums has shape \(1, 2, 3, 3\); expected \(2, 2, 3, 3\)"):
         lion.attention(*[q.expand(2, -1, -1, -1)] * 3, forward_state=states.forward)
     with pytest.raises(ValueError, match="forward_state has a log_scale, from gates; expected log_gain with it"):

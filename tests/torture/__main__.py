@@ -7,7 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from lion.text import table
+from lion.terminal import table
 from tests.torture import Campaign
 
 FULL = {  # attempts of each campaign, the longest first: as many campaigns run at once as there are cores

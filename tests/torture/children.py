@@ -34,8 +34,8 @@ RESULTS = "results"  # of short attempts
 CRASHED = 70  # exit code of a child that an exception has ended
 GRACE = 3.0  # seconds for a child's own children to end after it
 EVERYTHING = (  # that takes long to import
-    *("accelerate", "lion.train.loop", "lion.recipes", "lion.train.generating", "sklearn.datasets"),
-    *("lion.integrations.hf", "lion.integrations.hf_causal", "matplotlib.pyplot", "lion.bench.demo"),
+    *("accelerate", "lion.train.loop", "lion.recipes", "lion.tasks.causal", "sklearn.datasets"),
+    *("lion.integrations.hf", "matplotlib.pyplot", "lion.bench.demo"),
     *("tests.torture.data_files", "tests.torture.raw_operators"),
 )
 ENVIRONMENT = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lion import recipes
-from lion.models.mixers import MIXERS
+from lion.models.baselines import BASELINES
 from lion.nn.decay import DECAYS
 from lion.nn.feature_maps import FEATURE_MAPS
 from lion.nn.orders import ORDERS
@@ -47,7 +47,7 @@ PATHS += words(
 PATHS += ["~nobody/x", "x/" * 600]
 FORMS = ["auto", "full", "rnn", "chunk", "scan", "scam", "", "None"]
 PLACES = ["missing/x.json", "/dev/null/x", "/proc/x", "", ".", "texts", "x" * 300]  # to write to, within the folder
-NAMES = [*VARIANTS, *MIXERS, *FEATURE_MAPS, *DECAYS, *NORMS, *ORDERS, *DIRECTIONS]
+NAMES = [*VARIANTS, *BASELINES, *FEATURE_MAPS, *DECAYS, *NORMS, *ORDERS, *DIRECTIONS]
 NAMES += words("alternating snake,rows learned mean token pair sequence soft hard linear constant bfloat16 reflect")
 NAMES += words("digits folder cifar10 imdb splice cola line paragraph file")
 MODELS = ["lion_s", "softmax", "hydra", "vim", "mamba", *WORDS]
@@ -190,7 +190,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "generate",
             "--sizes",
             "tiny",
-            "--mixers",
+            "--variants",
             "lion_s",
             "--positions",
             "4",
@@ -202,7 +202,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ],
         {
             "--sizes": ["tiny", *WORDS],
-            "--mixers": MODELS,
+            "--variants": MODELS,
             "--positions": NUMBERS,
             "--modes": ["recurrence", "cache", "attention", *WORDS],
             "--rounds": FEW,
@@ -279,7 +279,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     "demo": (["demo", "--max-length", "3"], {"--max-length": ["0", "-1", "3", "255", *STRANGE], "--out": PLACES}),
     "distill": (
         ["distill", "text", "--steps", "1", "--epochs", "0"],
-        {"--teacher": PATHS + WORDS, "--data": PATHS, "--mixer": NAMES, "--length": NUMBERS, "--out": PLACES},
+        {"--teacher": PATHS + WORDS, "--data": PATHS, "--variant": NAMES, "--length": NUMBERS, "--out": PLACES},
     ),
     "resume": (["train", "--resume", "--out", "missing"], {"--out": PLACES + PATHS, "": WORDS}),
 }

@@ -17,14 +17,15 @@ import numpy as np
 from PIL import Image
 
 import lion.data.corpora
-import lion.data.dna
+import lion.data.genomes
 import lion.data.glue
 import lion.data.images
+import lion.data.labelled
+import lion.data.labelled_dna
 import lion.data.long_range
-import lion.data.tables
-import lion.data.text
+import lion.data.packed
 import lion.data.tokenizers
-from lion.data import REVIEWS, SPLICE
+from lion.data import FETCHED
 from lion.data.fasta import Genome, read_fasta
 from tests import data as samples
 from tests.torture import Campaign, Lost
@@ -185,8 +186,8 @@ def _write_arrow(folder: Path) -> None:
 def _read_tables(folder: Path) -> None:
     """As labelled texts, and as documents."""
     for path in sorted(folder.iterdir()):
-        found = lion.data.tables.labelled(path, "text", "label")
-        lion.data.text.LabelledTexts(found.texts, found.labels, lion.data.tokenizers.ByteTokenizer(), 16)
+        found = lion.data.labelled.labelled(path, "text", "label")
+        lion.data.labelled.LabelledTexts(found.texts, found.labels, lion.data.tokenizers.ByteTokenizer(), 16)
         list(lion.data.corpora.corpus(path))
 
 
@@ -233,8 +234,8 @@ def _read_fasta(folder: Path) -> None:
     for path in (folder / "x.fa", folder / "y.fasta.gz"):
         list(read_fasta(path))
     genome = Genome([folder / "x.fa", folder / "y.fasta.gz"])
-    windows = lion.data.dna.Windows(genome, 16, "train", block=64)
-    lion.data.dna.MaskedNucleotides(windows).__getitems__([(0, 0), (0, len(windows) - 1)])
+    windows = lion.data.genomes.Windows(genome, 16, "train", block=64)
+    lion.data.genomes.MaskedNucleotides(windows).__getitems__([(0, 0), (0, len(windows) - 1)])
 
 
 def _write_labelled_fasta(folder: Path) -> None:
@@ -245,13 +246,13 @@ def _write_labelled_fasta(folder: Path) -> None:
 
 def _read_labelled_fasta(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
-        found = lion.data.dna.labelled_sequences(path)
-        lion.data.dna.LabelledSequences(found, 8).__getitems__([(0, 0)])
+        found = lion.data.labelled_dna.labelled_sequences(path)
+        lion.data.labelled_dna.LabelledSequences(found, 8).__getitems__([(0, 0)])
 
 
 def _write_splice(folder: Path) -> None:
     rows = [",".join([*f"{'ACGT' * 15:A<60}"[i:], *"T" * i, ("EI", "IE", "N")[i % 3]]) for i in range(9)]
-    (folder / SPLICE).write_text("@relation x\n" + "\n".join(rows) + "\n")
+    (folder / FETCHED["splice"].file).write_text("@relation x\n" + "\n".join(rows) + "\n")
 
 
 def _write_images(folder: Path) -> None:
@@ -386,11 +387,11 @@ def _read_arena(*tasks: str) -> Callable[[Path], object]:
 
 def _write_reviews(folder: Path) -> None:
     rows = "".join(f'"good, film {i}<br />",{i % 2},{("imdb", "short")[i == 3]}\n' for i in range(12))
-    (folder / REVIEWS).write_text("text,label,source\n" + rows)
+    (folder / FETCHED["imdb"].file).write_text("text,label,source\n" + rows)
 
 
 def _read_reviews(folder: Path) -> None:
-    lion.data.tables.imdb("train", data=folder)
+    lion.data.labelled.imdb("train", data=folder)
 
 
 def _write_glue(folder: Path) -> None:
@@ -413,11 +414,11 @@ def _read_packed(folder: Path) -> None:
     tokenizer = lion.data.tokenizers.ByteTokenizer()
     documents = lion.data.corpora.documents(folder, per="line")
     for split in ("train", "validation"):
-        packed = lion.data.text.PackedTokens(documents, tokenizer, 16, split=split, holdout=0.5)
+        packed = lion.data.packed.PackedTokens(documents, tokenizer, 16, split=split, holdout=0.5)
         every = [(0, i) for i in range(len(packed))]
-        lion.data.text.MaskedTokens(packed, 0.15, 0).__getitems__(every)
-        lion.data.text.NextTokens(packed).__getitems__(every)
-        lion.data.text.Passages(packed).__getitems__([(0, 0)])
+        lion.data.packed.MaskedTokens(packed, 0.15, 0).__getitems__(every)
+        lion.data.packed.NextTokens(packed).__getitems__(every)
+        lion.data.packed.Passages(packed).__getitems__([(0, 0)])
 
 
 FORMATS = {
@@ -431,7 +432,7 @@ FORMATS = {
     "fasta": Format(_write_fasta, _read_fasta, (mutated, inside_any)),
     "fasta, kept": Format(_write_fasta, _read_fasta, kept=True),
     "fasta, labelled": Format(_write_labelled_fasta, _read_labelled_fasta),
-    "splice": Format(_write_splice, lambda folder: lion.data.dna.splice("train", data=folder)),
+    "splice": Format(_write_splice, lambda folder: lion.data.labelled_dna.splice("train", data=folder)),
     "images": Format(_write_images, _read_images),
     "png": Format(_write_png, _read_images, (mutated_png,)),
     "mnist, idx": Format(lambda folder: samples.write_mnist(folder, ""), _read_known("mnist")),

@@ -39,8 +39,8 @@ def _image(folder: Path) -> None:
 
     from lion.models.saving import save_model
     from lion.models.vision import VisionConfig, VisionModel
+    from lion.tasks.images import ImageTask
     from lion.train.config import Run
-    from lion.train.images import ImageTask
 
     config = VisionConfig(image_size=(16, 16), patch_size=8, dim=16, depth=2, heads=2, num_classes=3)
     save_model(VisionModel(config), folder / "model")
@@ -60,22 +60,22 @@ def _text(folder: Path) -> None:
     from lion.data.tokenizers import train_wordpiece
     from lion.integrations.hf import LionConfig, LionForSequenceClassification
     from lion.models.saving import save_model
+    from lion.tasks.text_classification import TextClassificationTask
     from lion.train.config import Run
-    from lion.train.text import TextTask
 
     tokenizer = train_wordpiece(TEXTS, 90)
     config = LionConfig(**SIZES, vocab_size=tokenizer.vocab_size, id2label={0: "bad", 1: "good"})
     save_model(LionForSequenceClassification(config), folder / "model")
     tokenizer.save(folder / "model")
-    task = TextTask(classes=("bad", "good"), model=config.encoder())
+    task = TextClassificationTask(classes=("bad", "good"), model=config.encoder())
     _write_run(folder, Run(task, steps=1), {"classes": ["bad", "good"], "max_length": 32, "pairs": False})
 
 
 def _causal(folder: Path, **options: Any) -> None:
     from lion.data.tokenizers import train_byte_bpe
-    from lion.integrations.hf_causal import LionCausalConfig, LionForCausalLM
+    from lion.integrations.hf import LionCausalConfig, LionForCausalLM
+    from lion.tasks.causal import CausalTask
     from lion.train.config import Run
-    from lion.train.text import CausalTask
 
     tokenizer = train_byte_bpe(TEXTS, 270)
     config = LionCausalConfig(**SIZES, vocab_size=tokenizer.vocab_size, eos_token_id=tokenizer.eos_id)
@@ -135,9 +135,9 @@ def _load(folder: Path) -> Any:
 
 
 def _class(name: str) -> Any:
-    from lion.integrations import hf, hf_causal
+    from lion.integrations import hf
 
-    return getattr(hf, name, None) or getattr(hf_causal, name)
+    return getattr(hf, name)
 
 
 def _pretrained(name: str) -> Callable[[Path], Any]:
@@ -154,13 +154,13 @@ def _auto(name: str) -> Callable[[Path], Any]:
 
 
 def _predict(given: str) -> Callable[[Path], Any]:
-    from lion.train.using import predict
+    from lion.train.evaluate import predict
 
     return lambda folder: predict(folder, [given.format(folder=folder)])
 
 
 def _generate(folder: Path) -> Any:
-    from lion.train.generating import generate
+    from lion.tasks.causal import generate
 
     return generate(folder, "the film", tokens=8)
 
@@ -371,7 +371,7 @@ def _quiet() -> None:
     import logging
     import warnings
 
-    from lion.integrations import hf, hf_causal  # noqa: F401  they register themselves
+    from lion.integrations import hf  # noqa: F401  it registers its models
 
     logging.disable()
     warnings.simplefilter("ignore")

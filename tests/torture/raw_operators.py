@@ -109,7 +109,7 @@ def nonsense(x: Any, random: Random) -> Any:
     if isinstance(x, int):
         return random.choice((-(2**62), -(2**31), -2, -1, 0, 1, 2, 3, 4, 5, 7, 100, 2**31, 2**40, 2**62))
     if isinstance(x, str):
-        return random.choice(("both", "forward", "backward", "", "BOTH", "sideways"))
+        return random.choice(("both", "forward", "reverse", "", "BOTH", "sideways"))
     if isinstance(x, list) and any(isinstance(y, Tensor) for y in x):
         where = random.randrange(len(x))
         return [*x[:where], nonsense(x[where], random), *x[where + 1 :]]

@@ -94,7 +94,7 @@ def _problem(random: Random) -> tuple[dict, dict]:
     return kwargs, {"norm": random.choice(("sum", "max", "none")), "direction": random.choice(DIRECTIONS)}
 
 
-DIRECTIONS = ("both", "both", "forward", "backward")
+DIRECTIONS = ("both", "both", "forward", "reverse")
 
 
 def _absurd(random: Random, most: int) -> torch.Tensor:
@@ -109,7 +109,7 @@ def _assert_refused(kwargs: dict, options: dict, random: Random) -> None:
     B, T, H, D = kwargs["q"].shape
     numbers = (
         {"sum": 1, "max": 2, "none": 0}[options["norm"]],
-        {"forward": 1, "backward": 2, "both": 3}[options["direction"]],
+        {"forward": 1, "reverse": 2, "both": 3}[options["direction"]],
     )
     kwargs["mask"] = None
     wrong = random.choice(("log_decay", "orders", "cu_seqlens") if B == 1 else ("log_decay", "orders"))

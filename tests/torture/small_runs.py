@@ -5,10 +5,10 @@ from pathlib import Path
 
 from lion.models.saving import quietly
 from lion.optional import need_transformers
+from tests.tasks.teachers import save_teacher
+from tests.tasks.texts import write_texts
 from tests.torture.children import Children
 from tests.train.runs import as_options
-from tests.train.teachers import save_teacher
-from tests.train.texts import write_texts
 
 MODEL = ["--model.dim", "16", "--model.depth", "1", "--model.heads", "2"]
 BRIEFLY = ["--steps", "2", "--epochs", "0", "--batch", "4", "--workers", "0", "--precision", "float32"]

@@ -1,17 +1,2 @@
-import pytest
-
-from lion.train import text
-from tests.train.texts import write_texts
-
-
-@pytest.fixture(scope="session")
-def texts(tmp_path_factory):
-    return write_texts(tmp_path_factory.mktemp("texts"))
-
-
-@pytest.fixture
-def data(tmp_path_factory, monkeypatch):
-    """A folder for tokens and tokenizers, and nothing remembered of other files."""
-    monkeypatch.setenv("LION_DATA", str(tmp_path_factory.getbasetemp() / "text data"))
-    for cached in (text._documents, text._read, text._imdb, text._glue):
-        cached.cache_clear()
+from tests.tasks.conftest import data as data
+from tests.tasks.conftest import texts as texts

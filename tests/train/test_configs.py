@@ -3,8 +3,8 @@
 import pytest
 
 from lion import recipes
+from lion.tasks.images import ImageTask
 from lion.train.config import Optim, Run
-from lion.train.images import ImageTask
 
 
 def run() -> Run:

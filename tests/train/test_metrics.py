@@ -9,8 +9,8 @@ import torch
 from scipy import stats
 from sklearn import metrics as sklearn
 
+from lion.train.evaluate import means, summed
 from lion.train.metrics import METRICS
-from lion.train.task import means, summed
 from tests import SEED
 
 CLASSES = {

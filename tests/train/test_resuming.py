@@ -19,23 +19,17 @@ from PIL import Image
 
 from lion import files, recipes
 from lion.cli import main
-from lion.train import dna, images, text
+from lion.tasks._base import forget
 from lion.train.loop import train
 from tests import SEED
+from tests.tasks.texts import shrunk
 from tests.train.runs import as_options, small
-from tests.train.texts import shrunk
 
 BRIEF = {"steps": "2", "save_every": "1", "eval_every": "1000", "log_every": "1", "batch": "4"}
 
 
 def brief(run, **changes):
     return run.changed({path.replace("__", "."): value for path, value in {**BRIEF, **changes}.items()})
-
-
-def forget():
-    """What this process remembers of files."""
-    for cached in (text._documents, text._read, dna._read, images._load):
-        cached.cache_clear()
 
 
 def snapshot(folder):
@@ -215,7 +209,7 @@ def resume(folder, *options):
 
 
 @pytest.mark.parametrize(
-    "field", ["seed 1", "model.dim 32", "model.dropout 0.5", "model.mixer lion_d", "image_size 16"]
+    "field", ["seed 1", "model.dim 32", "model.dropout 0.5", "model.variant lion_d", "image_size 16"]
 )
 def test_fields_that_make_another_run(field, run_folder, capsys):
     before = snapshot(run_folder)

@@ -15,7 +15,7 @@ from lion.ops.call import accumulation_dtype
 from lion.ops.checks import LONGEST_CHUNK, check_device, check_fit
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, NO_OUTPUT, NORMS, RAW
 from lion.ops.cpu.problem import Arguments, den_shape, is_diagonal, out_shape
-from lion.ops.door import check_first, check_like
+from lion.ops.torch.door import check_first, check_like
 
 INTEGERS = (torch.int64, torch.int32)
 PARTS = [f"{way}_{part}" for way in ("forward", "reverse") for part in ("sums", "keys", "log_scale")]  # of `states`
@@ -62,7 +62,7 @@ def _counts(x: Tensor) -> bool:
 
 def check_scan(x: Arguments) -> None:
     check_first("q", x.q, 4, "[B, T, H, D]", DTYPES)
-    check_fit(x.q, x.k, x.v, x.log_decay, x.log_gain, x.self_weight, x.mask, x.cu_seqlens, x.orders)
+    check_fit(x.call())
     if x.log_gain is not None and x.log_decay is not None and is_diagonal(x.log_decay):
         raise ValueError(
             f"log_decay has shape {tuple(x.log_decay.shape)}, one per channel; expected [H] or [B, T, H] with log_gain."

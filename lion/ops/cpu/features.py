@@ -6,23 +6,23 @@ from torch import Tensor
 
 from lion.ops.cpu import door
 from lion.ops.cpu.library import DTYPES, LIBRARY, Features, below_autograd, loaded
-from lion.ops.door import check_like
 from lion.ops.plain import differentiable_gradients, plain
+from lion.ops.torch.door import check_like
 
-MAPS = {"silu": 0, "elu": 1}  # as nn/feature_maps.py names them
+MAPS = {"unit_silu": 0, "elu_plus_one": 1}  # as nn/feature_maps.py names them
 
 
-def silu(x: Tensor) -> Tensor:
+def unit_silu(x: Tensor) -> Tensor:
     """Shifted and normalised SiLU, the paper's own: of length 1, and mostly positive."""
     return F.normalize(F.silu(x) + 0.5, dim=-1)
 
 
-def elu(x: Tensor) -> Tensor:
+def elu_plus_one(x: Tensor) -> Tensor:
     """elu + 1: positive."""
     return F.elu(x) + 1
 
 
-PLAIN = {MAPS["silu"]: silu, MAPS["elu"]: elu}
+PLAIN = {MAPS["unit_silu"]: unit_silu, MAPS["elu_plus_one"]: elu_plus_one}
 
 # Of queries and keys at once: half the calls.
 library = torch.library.Library("lion", "FRAGMENT")

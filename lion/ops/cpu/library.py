@@ -15,7 +15,7 @@ from lion.ops.cpu.build import FAILURE, HERE, NAME
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
 NONE, SUM, MAX, RAW, NO_OUTPUT = range(5)  # RAW: num, den and their log scale, undivided; the last: states alone
 NORMS = {"none": NONE, "sum": SUM, "max": MAX}
-DIRECTIONS = {"forward": 1, "backward": 2, "both": 3}
+DIRECTIONS = {"forward": 1, "reverse": 2, "both": 3}
 
 
 class BadValues(ValueError):
@@ -23,6 +23,7 @@ class BadValues(ValueError):
 
 
 class _Struct(ctypes.Structure):
+    __slots__ = ("alive",)  # so that a name that is no field is an error
     offsets: ClassVar[dict[str, int]]
 
     def put(self, **tensors: Tensor | None) -> None:
@@ -37,7 +38,7 @@ _put_rows = struct.Struct("4q").pack_into
 
 def _structure(name: str, *fields: tuple[Any, str]) -> Any:
     named = [(field, kind) for kind, fields_of in fields for field in fields_of.split()]
-    made: Any = type(name, (_Struct,), {"_fields_": named})
+    made: Any = type(name, (_Struct,), {"_fields_": named, "__slots__": ()})
     made.offsets = {field: getattr(made, field).offset for field, _ in named}
     return made
 

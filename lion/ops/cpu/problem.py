@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lion.ops.call import accumulation_dtype
+from lion.ops.call import Call, accumulation_dtype
 from lion.ops.cpu.library import DTYPES, NO_OUTPUT, NONE, RAW, Problem, address
 
 # norm and direction are numbers, and chunk_size 0 is None: strings would double the cost of dispatching a call.
@@ -49,6 +49,11 @@ class Arguments(NamedTuple):
     @staticmethod
     def of(tensors: Sequence[Any], options: Sequence[Any]) -> "Arguments":
         return Arguments._make([*tensors[:9], *options[:4], list(tensors[9:]), options[4]])
+
+    def call(self) -> Call:
+        """The call of `lion.attention` that these are of, but for norm, direction and states."""
+        call = Call(self.q, self.k, self.v, self.log_decay, log_gain=self.log_gain, self_weight=self.self_weight)
+        return call._replace(mask=self.mask, cu_seqlens=self.cu_seqlens, orders=self.orders)
 
     def to_differentiate(self) -> bool:
         return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in self.tensors)

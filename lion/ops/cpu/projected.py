@@ -12,13 +12,14 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from lion.ops import flops
+from lion.ops.call import Call
 from lion.ops.checks import check
 from lion.ops.cpu import door, scan
 from lion.ops.cpu.features import MAPS, PLAIN, features, features_backward
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, LIBRARY, NORMS, below_autograd
 from lion.ops.cpu.problem import Arguments, outputs
-from lion.ops.door import check_like
 from lion.ops.plain import differentiable_gradients, plain
+from lion.ops.torch.door import check_like
 
 NO_MAP = -1
 FEATURES = {**MAPS, "identity": NO_MAP}
@@ -115,7 +116,8 @@ def attention(
     shape = heads, channels, FEATURES[features], NORMS[norm], DIRECTIONS[direction], chunk_size or 0, False
     x = Projected(y, log_decay, None, mask, cu_seqlens, orders, *shape)
     q, k, v = x.heads_of(y.detach())
-    check(q, k, v, log_decay, None, None, self_weight, norm, direction, mask, cu_seqlens, orders, chunk_size)
+    call = Call(q, k, v, log_decay, self_weight=self_weight, norm=norm, direction=direction, chunk_size=chunk_size)
+    check(call._replace(mask=mask, cu_seqlens=cu_seqlens, orders=orders))
     x = x._replace(self_weight=scan.weight_of(self_weight, q))
     return projected_op(*x._replace(wide=scan.keeps_wide(x, y)))[0].to(y.dtype)
 

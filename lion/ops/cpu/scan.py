@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from lion.ops import flops, lowering, torch_scan
+from lion.ops import flops
 from lion.ops.call import Call, accumulation_dtype
 from lion.ops.checks import check_values
 from lion.ops.cpu import door
@@ -42,6 +42,8 @@ from lion.ops.cpu.problem import (
 )
 from lion.ops.plain import differentiable_gradients
 from lion.ops.state import State, States
+from lion.ops.torch import lowering
+from lion.ops.torch import scan as torch_scan
 
 library = torch.library.Library("lion", "FRAGMENT")
 library.define(f"cpu_scan({SCHEMA}) -> (Tensor, Tensor, Tensor[])")
@@ -75,7 +77,7 @@ def states_behind(call: Call) -> States:
     """What the walks carry out of a piece, and no outputs."""
     if call.log_gain is not None and call.direction == "both":  # each at a scale of its own
         forward = states_behind(call._replace(direction="forward", reverse_state=None)).forward
-        return States(forward, states_behind(call._replace(direction="backward", forward_state=None)).reverse)
+        return States(forward, states_behind(call._replace(direction="reverse", forward_state=None)).reverse)
     x = arguments_of(call._replace(q=call.k, self_weight=None))._replace(norm=NO_OUTPUT, wide=False)
     return _states_of(call, _scan(x)[2])
 
@@ -114,7 +116,7 @@ def _parts(state: State | None, call: Call) -> Sequence[Tensor]:
 
 
 def _states_of(call: Call, parts: Sequence[Tensor]) -> States:
-    cost, total = lowering._per_token(call.log_decay, call.q), None
+    cost, total = lowering.per_token(call.log_decay, call.q), None
     B, T, H, _ = call.q.shape
     if cost is not None:
         cost = cost.expand(B, T, H, -1)
@@ -127,7 +129,7 @@ def _states_of(call: Call, parts: Sequence[Tensor]) -> States:
         crossed = crossed if state is None else crossed + state.log_decay
         return State(sums, keys, crossed, None if call.log_gain is None else scale)
 
-    forward = behind(call.forward_state) if call.direction != "backward" else None
+    forward = behind(call.forward_state) if call.direction != "reverse" else None
     return States(forward, behind(call.reverse_state) if call.direction != "forward" else None)
 
 
@@ -171,7 +173,7 @@ def forward(*arguments):
     try:
         loaded().run(p, backward=False)
     except BadValues:
-        check_values(x.log_decay, x.log_gain, None, x.mask)  # says which and where
+        check_values(x.call())  # says which and where
         raise
     return results
 
@@ -337,9 +339,9 @@ def plainly_computed(x: Arguments) -> list[Tensor | None]:
     """What the operator computes, by torch's own."""
     words = {SUM: "sum", MAX: "max", NONE: "none", RAW: "sum", NO_OUTPUT: "none"}
     way = next(name for name, number in DIRECTIONS.items() if number == x.direction)
-    call = Call(*x[:5], None, x.self_weight, words[x.norm], way, x.mask, x.cu_seqlens, x.orders, x.chunk_size or None)
-    states = [_entering(x, way) for way in (False, True)]
-    call = call._replace(forward_state=states[0], reverse_state=states[1], return_states=x.return_states)
+    forward, reverse = (_entering(x, way) for way in (False, True))
+    call = x.call()._replace(norm=words[x.norm], direction=way, chunk_size=x.chunk_size or None)
+    call = call._replace(forward_state=forward, reverse_state=reverse, return_states=x.return_states)
     left = lowering.states_behind(call) if x.return_states else ()
     behind = [y for state in left if state is not None for y in (state.sums, state.keys, state.log_scale)]
     if x.norm == NO_OUTPUT:

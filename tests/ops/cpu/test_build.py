@@ -13,9 +13,9 @@ import torch
 import lion
 from lion.ops.cpu import build, library
 from tests import SEED, THOROUGH
+from tests.cli.test_commands import main
 from tests.ops.cpu import sanitizers as _sanitizers
 from tests.ops.problems import forget_choices
-from tests.test_cli import main
 from tests.torture.sanitizers import threads
 
 try:
@@ -36,7 +36,7 @@ sizes = [(1, 1, 1, 1), (9, 3, 1, 5), (50, 17, 9, None), (90, 16, 16, None), (33,
 for (T, D, V, chunk), decay, gain in itertools.product(sizes, ("none", "per token", "diagonal"), flags):
     if gain and decay == "diagonal":
         continue
-    direction = "backward" if gain else "both"
+    direction = "reverse" if gain else "both"
     for mask, orders, packed, norm in ((False, 0, False, "sum"), (True, 2, False, "max"), (True, 1, True, "none")):
         given = {"gain": gain, "self_weight": mask, "mask": mask, "packed": packed, "orders": orders}
         kwargs = problem(decay, B=2, T=T, H=2, D=D, V=V, **given)

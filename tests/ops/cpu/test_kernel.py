@@ -43,7 +43,7 @@ LAYOUTS = {
     options=st.fixed_dictionaries(dict.fromkeys(("gain", "self_weight", "mask", "packed"), flag)),
     orders=st.integers(0, 3),
     norm=st.sampled_from(["sum", "max", "none", "unmasked"]),
-    direction=st.sampled_from(["both", "forward", "backward"]),
+    direction=st.sampled_from(["both", "forward", "reverse"]),
     chunk_size=st.none() | st.integers(1, 100),
     layouts=st.tuples(*[st.sampled_from(sorted(LAYOUTS))] * 3),
     dtype=st.sampled_from([torch.float64, torch.float32]),
@@ -90,7 +90,7 @@ def test_the_same_bits_from_any_number_of_threads(decay, B, H, T):
                 assert torch.equal(got[name], x), (name, threads, gain, orders, direction)
 
 
-@pytest.mark.parametrize("direction", ["both", "forward", "backward"])
+@pytest.mark.parametrize("direction", ["both", "forward", "reverse"])
 @pytest.mark.parametrize("chunk_size", [1, 7, 300, None])
 @pytest.mark.parametrize("decay", ["per token", "diagonal"])
 def test_many_chunks(decay, direction, chunk_size):
@@ -169,7 +169,7 @@ def test_training_keeps_its_inputs_and_outputs_and_nothing_else():
 
 MEMORY = """
 import json, torch, lion
-from lion.bench.memory import peak_memory
+from lion.bench.peak_memory import peak_memory
 torch.set_num_threads(2)
 q, k, v = (torch.rand(1, 65536, 4, 64) for _ in range(3))
 log_decay = -torch.rand(1, 65536, 4)

@@ -1,0 +1,80 @@
+"""The command line. Commands import what they need when they run, so that `lion --help` is quick."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from lion import amx
+
+FREE_OPTIONS = ("train", "distill")  # commands with options that are fields of the run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    from lion.bench.command import add_bench
+    from lion.cli.arguments import Ended, Refused
+    from lion.cli.data import add_data
+    from lion.cli.demo import add_demo
+    from lion.cli.info import add_doctor, add_list
+    from lion.cli.runs import add_eval, add_generate, add_predict
+    from lion.cli.training import add_distill, add_train, split_fields
+
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch: pages of 2 MiB, or long sequences wait for the system
+    parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for add in (add_demo, add_train, add_distill, add_eval, add_predict, add_generate, add_bench, add_data, add_list):
+        add(commands)
+    add_doctor(commands)
+    given, fields = list(sys.argv[1:] if argv is None else argv), list[str]()
+    if given and given[0] in FREE_OPTIONS:
+        given, fields = split_fields(given)
+    try:
+        args, rest = parser.parse_known_args(given)
+    except Refused as problem:
+        return _failed(str(problem))
+    if rest and args.command not in FREE_OPTIONS:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    args.fields = [*fields, *rest]
+    if args.version:
+        from lion._version import __version__
+
+        print(f"lion {__version__}")
+        return 0
+    if args.command is None:
+        parser.print_help()
+        return 2
+    run: Callable[[argparse.Namespace], None] = args.run
+    if args.command in (*FREE_OPTIONS, "bench") and amx.avoid():  # before they import torch
+        print(f"this processor traps on its AMX instructions: {amx.SETTING} is set for this run", file=sys.stderr)
+    try:
+        run(args)
+    except BrokenPipeError:  # the reader has seen enough, as `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except (ValueError, ImportError, OSError) as problem:
+        return _failed(f"lion {args.command}: {problem if str(problem) else type(problem).__name__}")
+    except (MemoryError, RuntimeError) as problem:
+        if not _lacks_memory(problem):
+            raise
+        return _failed(f"lion {args.command}: there is not enough memory; expected smaller sizes.")
+    except Ended as end:
+        print(f"\n{end}", file=sys.stderr)
+        return 128 + end.signum
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _failed(message: str) -> int:
+    """Print an error in one line."""
+    print(" ".join(message.splitlines()), file=sys.stderr)
+    return 1
+
+
+def _lacks_memory(problem: Exception) -> bool:
+    """Whether memory was lacking, which torch says in words only."""
+    words = ("not enough memory", "can't allocate memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(problem, MemoryError) or any(part in str(problem) for part in words)

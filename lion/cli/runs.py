@@ -1,0 +1,75 @@
+"""`lion eval`, `lion predict` and `lion generate`: commands on a finished run."""
+
+import argparse
+
+from lion.cli.arguments import add_number, add_run, checked_form
+from lion.limits import Batch, Beams, Count, CountOrAll, Heat, Seed
+
+
+def add_eval(commands) -> None:
+    parser = commands.add_parser("eval", help="evaluate a finished run, in any form")
+    add_run(parser)
+    add_number(parser, "--batch", Batch, help="examples at once (as in training)")
+    parser.add_argument(
+        "--test",
+        default="",
+        metavar="FILE",
+        help="texts or DNA: evaluate on this file; mnli: on 'mismatched'; lra: on 'test'",
+    )
+    parser.set_defaults(run=_eval)
+
+
+def _eval(args: argparse.Namespace) -> None:
+    from lion.train.evaluate import evaluate
+
+    form = checked_form(args.form)
+    metrics = evaluate(args.folder, form=form, batch=args.batch, test=args.test, device=args.device)
+    print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()))
+
+
+def add_predict(commands) -> None:
+    parser = commands.add_parser("predict", help="classify images, texts or DNA, or fill a gap, with a finished run")
+    add_run(parser)
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="image files; texts or DNA, with a [MASK] for `mlm` and `dna`"
+    )
+    add_number(parser, "--best", Count, default=3, help="the k most likely classes (3)")
+    parser.set_defaults(run=_predict)
+
+
+def _predict(args: argparse.Namespace) -> None:
+    from lion.terminal import table
+    from lion.train.evaluate import predict
+
+    guesses = predict(args.folder, args.inputs, form=checked_form(args.form), best=args.best, device=args.device)
+    rows = [
+        (given if n == 0 else "", guess.label, f"{guess.probability:.1%}")
+        for given, best in zip(args.inputs, guesses, strict=True)
+        for n, guess in enumerate(best)
+    ]
+    print(table(("input", "class", "probability"), rows))
+
+
+def add_generate(commands) -> None:
+    parser = commands.add_parser("generate", help="continue a text with a run of `lion train causal`")
+    add_run(parser, form=False)
+    parser.add_argument("--prompt", default="", help="how the text begins")
+    add_number(parser, "--tokens", Count, default=200, help="the most tokens to add (200)")
+    parser.add_argument("--mode", default="recurrence", help="recurrence, cache or attention: the same tokens")
+    add_number(parser, "--temperature", Heat, default=0.8, help="0: always the most likely token (0.8)")
+    add_number(parser, "--top-k", CountOrAll, default=50, help="sample from the k most likely, 0: from all (50)")
+    add_number(parser, "--beams", Beams, default=1, help="beams to search with (1)")
+    add_number(parser, "--seed", Seed, default=0, help="(0)")
+    parser.set_defaults(run=_generate)
+
+
+def _generate(args: argparse.Namespace) -> None:
+    from lion.tasks.causal import Sampling, generate
+
+    def show(piece: str) -> None:
+        print(piece, end="", flush=True)
+
+    sampling = Sampling(args.temperature, args.top_k, args.beams, args.seed)
+    options = {"tokens": args.tokens, "mode": args.mode, "device": args.device}
+    generate(args.folder, args.prompt, sampling=sampling, show=show, **options)
+    print()

@@ -1,0 +1,125 @@
+"""What the models share: the fields of their configs, their layers of attention, MLPs and bookkeeping."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lion.configs import check
+from lion.limits import Depth, Heads, OneOf, Width
+from lion.nn.layers import LionAttention
+from lion.nn.variants import VARIANTS
+from lion.ops.checks import Norm
+
+POSITIONS = ("learned", "none")
+# Parts of names: parameters that are decays and the like, and no weights.
+NO_WEIGHTS = ("decay", "bonus", "skip")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The fields that every model's config has."""
+
+    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
+    _: KW_ONLY
+    dim: Width = 768
+    depth: Depth = 12
+    heads: Heads = 12
+    positions: Annotated[str, OneOf(POSITIONS)] = "none"  # decays tell places, at any length; softmax needs "learned"
+    features: str | None = None  # in place of the variant's own, as the next two
+    decay: str | None = None
+    norm: str | None = None
+
+    def __post_init__(self):
+        check(self)
+
+    @property
+    def tells_order(self) -> bool:
+        """Whether the order of the tokens makes a difference."""
+        variant = VARIANTS[self.variant]
+        return self.positions == "learned" or variant.delta or (self.decay or variant.decay) != "none"
+
+
+def make_layer(config: ModelConfig, layer: type[LionAttention] = LionAttention, **options: Any) -> LionAttention:
+    return layer(
+        config.dim,
+        config.heads,
+        config.variant,
+        features=config.features,
+        decay=config.decay,
+        norm=cast(Norm | None, config.norm),  # which the layer checks
+        two_sided=getattr(config, "two_sided", False),  # causal models have no other side
+        **options,
+    )
+
+
+class Backbone(nn.Module):
+    """A model with blocks: they can be recomputed, and some of their parameters are no weights."""
+
+    no_weights: ClassVar[tuple[str, ...]] = NO_WEIGHTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grad_checkpointing = False
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Keep only what enters the blocks, and compute the rest again in the backward pass: for long sequences."""
+        self.grad_checkpointing = enable
+
+    def run(self, block: nn.Module, *inputs: Any) -> Any:
+        if self.grad_checkpointing and torch.is_grad_enabled():
+            return checkpoint(block, *inputs, use_reentrant=False)
+        return block(*inputs)
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that an optimizer should not shrink: decays and the like."""
+        return no_weights(self, self.no_weights)
+
+
+def no_weights(model: nn.Module, parts: tuple[str, ...] = NO_WEIGHTS) -> set[str]:
+    """Names of parameters that have one of the parts between their dots."""
+    return {name for name, _ in model.named_parameters() if not set(parts).isdisjoint(name.split("."))}
+
+
+class Mlp(nn.Module):
+    def __init__(
+        self, dim: int, hidden: int, dropout: float = 0.0, *, hidden_dropout: float | None = None, gelu: str = "none"
+    ):
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.act = nn.GELU(approximate=gelu)
+        self.hidden_drop = nn.Dropout(dropout if hidden_dropout is None else hidden_dropout)
+        self.fc2 = nn.Linear(hidden, dim)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.fc2(self.hidden_drop(self.act(self.fc1(x)))))
+
+
+def init_linear(linear: nn.Linear, std: float) -> None:
+    nn.init.normal_(linear.weight, std=std)
+    nn.init.zeros_(linear.bias)
+
+
+def check_mask(mask: Tensor | None, shape: tuple[int, ...]) -> None:
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)} and dtype {str(mask.dtype).removeprefix('torch.')}; expected "
+            f"{tuple(shape)} and bool: True marks a real token."
+        )
+
+
+@torch.no_grad()
+def copy_qkv(layer: LionAttention, parameter: str, parts: Sequence[Tensor]) -> None:
+    """Take queries, keys and values of another attention, [heads x channels, ...] each, where the shapes are the same.
+
+    Args:
+        parameter: "weight" or "bias".
+    """
+    rows: tuple[Tensor, ...] = getattr(layer.in_proj, parameter).split(list(layer.columns.values()))
+    for mine, part in zip(rows, parts, strict=False):  # q, k and v come first
+        if mine.shape == part.shape:
+            mine.copy_(part)

@@ -1,0 +1,180 @@
+"""The interface of tasks, and the table that they register in."""
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lion.configs import check
+from lion.data.batches import Batch
+from lion.files import stamp
+from lion.ops.checks import one_of
+
+TASKS: dict[str, type["Task"]] = {}  # by kind; those whose module has been imported
+T = TypeVar("T", bound="type[Task]")
+
+
+def register_task(kind: str) -> Callable[[T], T]:
+    """A class decorator: run.json and `lion train` call the task `kind`."""
+
+    def register(task: T) -> T:
+        task.kind = kind
+        TASKS[kind] = task
+        return task
+
+    return register
+
+
+def kinds() -> list[str]:
+    """All kinds of tasks: the modules of lion.tasks, and what other packages have registered."""
+    from lion import tasks
+
+    modules = [module.name for module in pkgutil.iter_modules(tasks.__path__) if not module.name.startswith("_")]
+    return [*modules, *(TASKS.keys() - modules)]
+
+
+def task_class(kind: str) -> type["Task"]:
+    one_of("kind of task", kind, kinds())
+    if kind not in TASKS:
+        importlib.import_module(f"lion.tasks.{kind}")
+    return TASKS[kind]
+
+
+class Examples(Protocol):
+    """Data for a DataLoader. An example depends on its key only: (epoch, index)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, keys: list[tuple[int, int]]) -> Batch: ...
+
+    def digest(self) -> str:
+        """A digest of the content: other data has another."""
+        ...
+
+
+@dataclass(frozen=True)
+class Known:
+    """What `predict` has to know of the data, saved in run.json. A task may have a subclass with more fields."""
+
+    classes: tuple[str, ...] = ()
+
+
+class Trained(NamedTuple):
+    """A finished run."""
+
+    folder: Path
+    task: Any  # a Task
+    model: nn.Module
+    known: Any  # the task's Known
+    batch: int  # examples of a micro-batch in training
+
+    @property
+    def device(self) -> Any:
+        return next(self.model.parameters()).device
+
+
+class Prediction(NamedTuple):
+    logits: Tensor  # [classes]
+    name: Callable[[int], str] | None = None  # of a class; None: those of `Known`
+
+
+class Task:
+    """Subclasses are frozen dataclasses: their fields are all that a run needs to be repeated."""
+
+    kind: ClassVar[str]  # as registered
+    unit: ClassVar[str] = "example"  # what progress is counted in
+    metric: ClassVar[str] = "accuracy"  # the one that curves and tables show
+    tunable: ClassVar[tuple[str, ...]] = ()  # fields that may change when a run is resumed
+    makes_tokenizer: ClassVar[bool] = False  # from its data, if the field `tokenizer` names none
+    known: ClassVar[type[Known]] = Known
+    usage: ClassVar[str] = "lion eval {run}"  # what to do with a finished run, for people
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def resolved(self) -> "Task":
+        """The task with all fields filled in that the data decides: sizes, classes."""
+        return self
+
+    def make_model(self) -> nn.Module:
+        raise NotImplementedError
+
+    def train_set(self, seed: int) -> Examples:
+        raise NotImplementedError
+
+    def eval_set(self) -> Examples:
+        raise NotImplementedError
+
+    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """The batch's mean loss, and other means to show beside it. By default those of `measure`."""
+        sums = self.measure(model, batch)
+        count = sums.pop("examples").clamp(min=1)
+        shown = {name: x / count for name, x in sums.items() if not x.dim()}
+        return shown.pop("loss"), shown
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Sums over the batch, and "examples", their count. A tensor [B] with a value for each example is kept."""
+        raise NotImplementedError
+
+    def concluded(self, metrics: dict[str, Any]) -> dict[str, float]:
+        """The metrics of the eval set, from the means of all sums and the values that were kept."""
+        return metrics
+
+    def digests(self) -> dict[str, str]:
+        """Digests of what the model learns from beside the examples: a tokenizer, a teacher."""
+        return {}
+
+    def save_beside(self, folder: Path) -> None:
+        """Write what else is needed to use the model into its folder: a tokenizer, for instance."""
+
+    def using(self, folder: Path) -> "Task":
+        """The task with what `save_beside` wrote, in place of making it again."""
+        return self
+
+    def to_predict(self) -> Known:
+        """What `predict` has to know of the data."""
+        return self.known()
+
+    def predict(self, trained: Trained, given: str) -> Prediction:
+        """The logits for one INPUT of `lion predict`."""
+        usage = self.usage.format(run=trained.folder)
+        raise ValueError(f"the run in {trained.folder} does not predict classes of single inputs; use it so: {usage}")
+
+
+def classified(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """`measure` for classification: logits [N, classes], labels [N]."""
+    logits = logits.float()
+    if labels.device.type == "cpu" and labels.numel() and int(labels.max()) >= logits.shape[-1]:
+        raise ValueError(
+            f"the data has the class {int(labels.max())}; expected 0 to {logits.shape[-1] - 1}, as the model has "
+            f"{logits.shape[-1]}."
+        )
+    return scored(F.cross_entropy(logits, labels, reduction="sum"), logits, labels)
+
+
+def scored(loss: Tensor, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """The same, with a loss that is known: the sum over all labels."""
+    return {
+        "loss": loss,
+        "accuracy": (logits.argmax(-1) == labels).float().sum(),
+        "examples": loss.new_tensor(len(labels)),
+    }
+
+
+def cached(load: Callable[..., Any], *args: Hashable, file: Path | None = None, **options: Hashable) -> Any:
+    """`load(*args, **options)`, remembered by this process; where a file is named, while it stays as it is."""
+    return _cached(load, args, tuple(options.items()), None if file is None else stamp(file))
+
+
+@functools.lru_cache(maxsize=16)
+def _cached(load: Callable[..., Any], args: tuple, options: tuple, _: object) -> Any:
+    return load(*args, **dict(options))
+
+
+forget = _cached.cache_clear  # all of it

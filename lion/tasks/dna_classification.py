@@ -1,0 +1,114 @@
+"""Classes of DNA sequences, or a number for each."""
+
+import functools
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from lion.data import fasta, fetch
+from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
+from lion.limits import OneOf, TokensOrAll
+from lion.machine import to_train
+from lion.models.long_range import LongConfig, LongModel
+from lion.models.positions import placed
+from lion.recipes import register_recipe
+from lion.tasks import Batch, Examples, Known, Prediction, Trained, register_task
+from lion.tasks._labelled import LabelledTask
+from lion.tasks.dna import TOKENS
+from lion.train.config import Optim, Run
+
+
+@dataclass(frozen=True)
+class KnownSequences(Known):
+    max_length: TokensOrAll = 0
+
+
+@register_task("dna_classification")
+@dataclass(frozen=True)
+class DnaClassificationTask(LabelledTask):
+    dataset: Annotated[str, OneOf(("file", "splice"))] = "file"  # "splice" is fetched
+    data: str = ""  # the file: a table (.csv, .tsv, .jsonl, .parquet) or FASTA with labels in its headers
+    test: str = ""  # a file for the eval set; "": a fifth is held out
+    sequence_column: str = ""  # of a table; "": the one with a usual name
+    label_column: str = ""
+    classes: tuple[str, ...] = ()  # found in the data
+    numbers: bool = False  # labels are numbers, not classes
+    max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
+    reverse_complement: bool = False  # read half of them from the other strand: where that makes no difference
+    model: LongConfig = field(default_factory=LongConfig)
+
+    unit = "sequence"
+    tunable = ("reverse_complement",)
+    known = KnownSequences
+    usage = "lion predict {run} ACGTACGT"
+
+    def resolved(self) -> "DnaClassificationTask":
+        if self.dataset == "file" and not self.data:
+            raise ValueError(
+                "there is no data; expected --data FILE, a .csv, .tsv, .jsonl, .parquet or FASTA of sequences and "
+                "their labels."
+            )
+        train = self._sequences("train")
+        classes = tuple(train.classes or ())
+        longest = 1 + max(len(x) for split in ("train", "test") for x in self._sequences(split).tokens)
+        model = replace(self.model, vocab_size=TOKENS, classes=len(classes) or 1, answer="sequence")
+        model = placed(model, self.max_length or longest)
+        return replace(self, classes=classes, numbers=train.classes is None, model=model)
+
+    def make_model(self) -> nn.Module:
+        return to_train(lambda: LongModel(self.model))
+
+    def train_set(self, seed: int) -> Examples:
+        return LabelledSequences(
+            self._sequences("train"), self.max_length or None, reverse_complement=self.reverse_complement, seed=seed
+        )
+
+    def eval_set(self) -> Examples:
+        return LabelledSequences(self._sequences("test"), self.max_length or None)
+
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["input_ids"], batch["mask"])
+
+    def to_predict(self) -> Known:
+        return KnownSequences(self.classes, self.max_length)
+
+    def predict(self, trained: Trained, given: str) -> Prediction:
+        """given: a sequence."""
+        known = trained.known
+        if not known.classes:
+            raise ValueError(f"the run in {trained.folder} predicts numbers, not classes; expected one with classes.")
+        bases = fasta.encode(given)
+        if not len(bases):
+            raise ValueError("a sequence is empty; expected some nucleotides.")
+        ids = [fasta.CLS, *bases][: known.max_length or None]
+        logits = trained.model(torch.tensor([ids], device=trained.device))
+        return Prediction(logits[0])
+
+    def _sequences(self, split: str) -> LabelledDna:
+        if split == "test" and self.test:
+            train = functools.partial(self._sequences, "train")
+            return self.read_file(labelled_sequences, self.test, self.sequence_column, train)
+        if self.dataset == "splice":
+            if not self.data:
+                fetch("splice")
+            return splice(split, data=self.data or None)
+        found = self.read_file(labelled_sequences, self.data, self.sequence_column)
+        return found if self.test else split_sequences(found)[split == "test"]
+
+
+@register_recipe("dna.classify")
+def dna_classify(variant: str = "lion_s") -> Run:
+    """Classes of DNA sequences: `lion train dna.classify --data FILE`, a table or FASTA."""
+    task = DnaClassificationTask(model=LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1))
+    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, batch=32)
+
+
+@register_recipe("dna.splice", "dna.splice_{variant}", variant=("lion_lit", "lion_d", "lion_s", "softmax"))
+def dna_splice(variant: str = "lion_s") -> Run:
+    """Splice junctions, 3,190 sequences of 60 nucleotides, asked of their middle: with learned positions."""
+    run = dna_classify(variant)
+    assert isinstance(run.task, DnaClassificationTask)
+    model = replace(run.task.model, positions="learned")
+    return replace(run, task=replace(run.task, dataset="splice", model=model))

@@ -1,0 +1,68 @@
+"""Text for the terminal: tables, and numbers with their units."""
+
+from collections.abc import Iterable, Sequence
+
+LONGEST = 600  # characters of a message about a file
+SHOWN = 20  # names listed in a message
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table as text. Columns of numbers (and of "-" for none) are right-aligned."""
+    cells = [[str(x) for x in row] for row in (header, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    numeric = [all(_is_number(row[i]) for row in cells[1:]) for i in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        padded = (x.rjust(w) if right else x.ljust(w) for x, w, right in zip(row, widths, numeric, strict=True))
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(cells[0]), "  ".join("-" * w for w in widths), *map(line, cells[1:])])
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text[:1].isdigit() or text[:1] == "<"
+
+
+def milliseconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    ms = seconds * 1e3
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def mebibytes(count: int | None) -> str:
+    if count is None:
+        return "-"
+    return f"{count / 2**20:,.0f}" if count >= 2**20 else "<1"
+
+
+def per_second(x: float | None) -> str:
+    if x is None:
+        return "-"
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def ratio(x: float | None) -> str:
+    return "-" if x is None else f"{x:.3g}x"
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f}%"
+
+
+def short(text: str) -> str:
+    """A text in one line of at most `LONGEST` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first names, shortened, for a message."""
+    every = list(names)
+    shown = ", ".join(repr(brief(name, 40)) for name in every[:SHOWN])
+    return shown if len(every) <= SHOWN else f"{shown} and {len(every) - SHOWN:,} more"
+
+
+def brief(value: object, most: int = 200) -> str:
+    text = str(value)
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"

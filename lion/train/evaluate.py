@@ -1,0 +1,138 @@
+"""Evaluation and prediction with finished runs."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lion.configs import checked
+from lion.limits import Batch as BatchSize
+from lion.limits import Count
+from lion.nn.layers import set_form
+from lion.ops.checks import Form
+from lion.progress import progress
+from lion.tasks import Batch, Task, Trained
+from lion.train.folder import CONFIG, load_run
+
+# Fields of a model's config that its data decides.
+BY_DATA = ("num_classes", "in_channels", "vocab_size", "classes", "answer")
+
+
+def measure_all(
+    task: Task, model: nn.Module, batches: Iterable[Batch], device: torch.device, precision: str = "float32"
+) -> dict[str, Tensor]:
+    """`Task.measure` added up over batches."""
+    sums: dict[str, Tensor] = {}
+    with torch.no_grad():
+        for batch in batches:
+            with autocast(device, precision):
+                sums = summed(sums, task.measure(model, on_device(batch, device)))
+    return sums
+
+
+def summed(totals: dict[str, Tensor], measured: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Sums of two parts of the eval set, added; kept values [B] are concatenated."""
+
+    def both(before: Tensor, x: Tensor) -> Tensor:
+        return torch.cat([before, x]) if x.dim() else before + x
+
+    return totals | {name: both(totals[name], x) if name in totals else x for name, x in measured.items()}
+
+
+def means(totals: Mapping[str, Tensor | float]) -> dict[str, Any]:
+    """Means over all examples; kept values stay as they are."""
+    count = float(totals["examples"])
+    if not count:
+        raise ValueError("the eval set has nothing to predict; expected more data, or a larger mask.")
+
+    def mean(x: Tensor | float) -> Tensor | float:
+        return x.cpu() if isinstance(x, Tensor) and x.dim() else float(x) / count
+
+    return {name: mean(x) for name, x in totals.items() if name != "examples"}
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    return {name: x.to(device, non_blocking=True) for name, x in batch.items()}
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def evaluate(
+    folder: Path, *, form: Form = "auto", batch: int | None = None, test: str = "", device: str = ""
+) -> dict[str, float]:
+    """The metrics of a run's eval set.
+
+    Args:
+        form: the form of attention; the metrics are the same.
+        batch: examples at once, by default as in training.
+        test: another eval set, for tasks that have a field `test`.
+    """
+    trained = load_run(folder, device=device)
+    batch = trained.batch if batch is None else checked(BatchSize, batch, "batch")
+    set_form(trained.model, form)
+    task: Any = trained.task.using(folder / "model")
+    if test:
+        if not hasattr(task, "test"):
+            raise ValueError(f"test is {test!r}, but the run in {folder} has no other eval set; expected none.")
+        task = dataclasses.replace(task, test=test)
+    _check_model(task, trained)
+    examples = task.eval_set()
+    keys = [(0, i) for i in range(len(examples))]
+    with progress(total=len(examples), unit=task.unit) as bar:
+
+        def batches() -> Iterable[Batch]:
+            for first in range(0, len(keys), batch):
+                part = keys[first : first + batch]
+                yield examples.__getitems__(part)
+                bar.advance(len(part))
+
+        return task.concluded(means(measure_all(task, trained.model, batches(), trained.device)))
+
+
+def _check_model(task: Any, trained: Trained) -> None:
+    """Refuse a model that was made for other data than the run's."""
+    config: Any = trained.model.config
+    if type(getattr(task, "model", None)) is not type(config):
+        return
+    wanted, folder = task.resolved().model, trained.folder
+    for name in BY_DATA:
+        got, want = (getattr(x, name, None) for x in (config, wanted))
+        if got != want:
+            raise ValueError(
+                f"the model in {folder}/model has {name} {got!r}; expected {want!r}, as the data of {folder / CONFIG}."
+            )
+
+
+class Guess(NamedTuple):
+    label: str
+    probability: float
+
+
+def predict(
+    folder: Path, inputs: Sequence[str], *, form: Form = "auto", best: int = 3, device: str = ""
+) -> list[list[Guess]]:
+    """The most likely classes of each input, best first. The run's task decides what an input is: the path of an
+    image, a text, a text with a [MASK]."""
+    checked(Count, best, "best")
+    trained = load_run(folder, device=device)
+    set_form(trained.model, form)
+    with torch.no_grad():
+        return [_guesses(trained, given, best) for given in inputs]
+
+
+def _guesses(trained: Trained, given: str, best: int) -> list[Guess]:
+    logits, name = trained.task.predict(trained, given)
+    classes = trained.known.classes
+    if classes and len(classes) != len(logits):
+        raise ValueError(
+            f"{trained.folder / CONFIG}: to_predict.classes has {len(classes)} names; expected {len(logits)}, as many "
+            "as the model has classes."
+        )
+    top = logits.float().softmax(-1).topk(min(best, len(logits)))
+    name = name or classes.__getitem__
+    return [Guess(name(i), p) for p, i in zip(*(x.tolist() for x in top), strict=True)]

@@ -1,0 +1,58 @@
+"""The order of the data: a function of the seed and the step, for any number of processes."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+REPEATS = 8  # of an example in a batch, at most; but
+ALWAYS = 1024  # examples are allowed
+
+
+def mixed(*numbers: int) -> int:
+    """A seed that depends on all of them."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def check_batch(batch: int, examples: int) -> None:
+    """Refuse a batch that repeats its examples too often: it may not fit into memory."""
+    if batch > max(ALWAYS, REPEATS * examples):
+        raise ValueError(
+            f"batch is {batch:,}, and there are {examples:,} examples; expected at most {REPEATS} times as many, or "
+            f"{ALWAYS:,}."
+        )
+
+
+class Sampler:
+    """A batch sampler of keys (epoch, index). The shuffled epochs follow each other without end. A step takes the next
+    `batch` keys; each process gets its part of them, in `accumulate` micro-batches."""
+
+    def __init__(
+        self, examples: int, batch: int, seed: int, steps: range, *, rank: int = 0, world: int = 1, accumulate: int = 1
+    ):
+        check_batch(batch, examples)
+        if batch % (world * accumulate):
+            raise ValueError(
+                f"batch is {batch}; expected a multiple of {world * accumulate}: {world} processes with {accumulate} "
+                "micro-batches each."
+            )
+        self.examples, self.batch, self.seed, self.steps = examples, batch, seed, steps
+        self.rank, self.world, self.accumulate = rank, world, accumulate
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
+
+    def __len__(self) -> int:
+        return len(self.steps) * self.accumulate
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        part = self.batch // (self.world * self.accumulate)
+        for step in self.steps:
+            for n in range(self.accumulate):
+                first = step * self.batch + (n * self.world + self.rank) * part
+                yield [self._key(place) for place in range(first, first + part)]
+
+    def _key(self, place: int) -> tuple[int, int]:
+        epoch, position = divmod(place, self.examples)
+        if epoch != self._epoch:
+            generator = torch.Generator().manual_seed(mixed(self.seed, epoch))
+            self._epoch, self._order = epoch, torch.randperm(self.examples, generator=generator)
+        return epoch, int(self._order[position])

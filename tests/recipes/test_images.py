@@ -1,0 +1,76 @@
+"""Every recipe for images, shrunk to one step on files in the real formats. (tests/tasks has those for text.)"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lion import recipes
+from lion.tasks._base import forget
+from lion.tasks.images import ImageTask
+from lion.train.sampler import Sampler
+from tests import SEED
+from tests.data import write_cifar, write_folder, write_mnist
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_mnist(folder / "mnist")
+    write_cifar("cifar10", folder / "cifar10")
+    write_cifar("cifar100", folder / "cifar100")
+    for split in ("train", "val"):
+        write_folder(folder / "imagenet" / split)
+    write_folder(folder / "folder")
+    return folder
+
+
+def different(name: str) -> bool:
+    """Not the same as another but for the variant: every variant is tried with the digits."""
+    family, _, member = name.partition(".")
+    if not isinstance(recipes.recipe(name).task, ImageTask):
+        return False
+    if family == "ablation":
+        return member.endswith("_cifar10")
+    return family in ("digits", "images") or member in ("lion_s", "softmax", "vim", "lion_s_2scan_small")
+
+
+@pytest.mark.parametrize("name", list(filter(different, recipes.RECIPES)))
+def test_a_step_of_every_recipe(name, data, monkeypatch):
+    monkeypatch.setenv("LION_DATA", str(data))
+    forget()
+    run = recipes.recipe(name)
+    size = 0 if run.task.dataset in ("digits", "mnist", "cifar10") else 16
+    patch = {"digits": 4, "mnist": 14, "cifar10": 16}.get(run.task.dataset, 8)
+    model = replace(run.task.model, dim=16, heads=2, depth=1, patch_size=patch)
+    task = replace(run.task, image_size=size, model=model).resolved()
+    examples = task.train_set(0)
+    (keys,) = Sampler(len(examples), 4, 0, range(1))
+    torch.manual_seed(SEED)
+    network = task.make_model()
+    loss, shown = task.loss(network, examples.__getitems__(keys), seed=0, step=0)
+    loss.backward()
+    assert loss.isfinite()
+    assert 0 <= shown["accuracy"] <= 1
+    assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
+    sums = task.measure(network.eval(), task.eval_set().__getitems__([(0, 0), (0, 1)]))
+    assert sums["examples"] == 2
+
+
+def test_the_paper_sizes_are_kept():
+    run = recipes.recipe("imagenet.lion_s_small")
+    assert (run.task.model.dim, run.task.model.depth, run.batch, run.epochs) == (384, 12, 1024, 300)
+    assert run.task.mixup.mixup == 0.8
+    assert run.task.augment.timm == "rand-m9-mstd0.5-inc1"
+
+
+def test_ablations_change_what_they_say():
+    models = {name: run().task.model for name, run in recipes.RECIPES.items() if name.startswith("ablation.")}
+    assert models["ablation.lion_s_forward_cifar10"].direction == "forward"
+    assert models["ablation.vector_decay"].decay == "selective_diagonal"
+    assert models["ablation.softmax_no_positions"].positions == "none"
+    plain = recipes.recipe("cifar10.lion_s").task.model
+    assert models["ablation.lion_s_both_cifar10"] == replace(plain, class_token=False, pool="mean")
+    # Each is a model of its own.
+    others = [model for name, model in models.items() if name.endswith("_cifar10")]
+    assert len(set(others)) == len(others)
