@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lion.ops.cpu import door
-from lion.ops.cpu.library import DTYPES, LIBRARY, Features, below_autograd, loaded, rows
+from lion.ops.cpu.library import DTYPES, LIBRARY, Features, below_autograd, loaded
 from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch.door import check_like
 
@@ -52,8 +52,10 @@ def _run(x: Tensor, dy: Tensor | None, out: Tensor, map: int) -> Tensor:
     if dy is not None:
         dy = dy if dy.stride(-1) == 1 else dy.contiguous()
     B, T, H, D = x.shape
-    how = {"map": map, "dtype": DTYPES[x.dtype], "reverse": dy is not None, "threads": torch.get_num_threads()}
-    loaded().run_features(Features(B=B, T=T, H=H, D=D, **how, x=rows(x), dy=rows(dy), out=rows(out)))
+    how = {"map": map, "dtype": DTYPES[x.dtype], "backward": dy is not None, "threads": torch.get_num_threads()}
+    f = Features(B=B, T=T, H=H, D=D, **how)
+    f.put(x=x, dy=dy, out=out)
+    loaded().run_features(f)
     return out
 
 

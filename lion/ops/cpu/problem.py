@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lion.ops.call import Call, accumulation_dtype
-from lion.ops.cpu.library import DTYPES, NO_OUTPUT, NONE, RAW, Problem, address, rows
+from lion.ops.cpu.library import DTYPES, NO_OUTPUT, NONE, RAW, Problem, address
 
 # norm and direction are numbers, and chunk_size 0 is None: strings would double the cost of dispatching a call.
 SCHEMA = (
@@ -99,7 +99,7 @@ def problem_of(x: Arguments) -> Any:
     """The struct, all but its results. It keeps the tensors alive that it points into."""
     sums, orders, cu_seqlens = accumulation_dtype(x.q), x.orders, x.cu_seqlens
     q, k, v = readable(x.q), readable(x.k), readable(x.v)
-    log_decay, log_gain, weight = (_numbers(y, sums) for y in (x.log_decay, x.log_gain, x.self_weight))
+    log_decay, log_gain, weight = _numbers(x.log_decay, sums), _numbers(x.log_gain, sums), _numbers(x.self_weight, sums)
     B, T, H, D = q.shape
     p = Problem(
         B=B,
@@ -113,18 +113,10 @@ def problem_of(x: Arguments) -> Any:
         threads=torch.get_num_threads(),
         wide_out=x.wide,
         chunk=x.chunk_size,
-        q=rows(q),
-        k=rows(k),
-        v=rows(v),
         log_decay_channels=D if is_diagonal(log_decay) else 1,
         self_weight_channels=D if is_diagonal(weight) else 1,
     )
-    if log_decay is not None:
-        p.log_decay = rows(log_decay)
-    if log_gain is not None:
-        p.log_gain = rows(log_gain)
-    if weight is not None:
-        p.self_weight = rows(weight)
+    p.put(q=q, k=k, v=v, log_decay=log_decay, log_gain=log_gain, self_weight=weight)
     if x.mask is not None:
         p.mask = address(x.mask), *x.mask.stride(), 0
     if cu_seqlens is not None:
@@ -133,10 +125,11 @@ def problem_of(x: Arguments) -> Any:
     if orders is not None:
         orders = torch.atleast_2d(orders).long().contiguous()
         p.order, p.orders, p.decay_per_order = address(orders), len(orders), _per_order(log_decay, q)
-    states = [[y if y is None else y.contiguous() for y in x.entering(way)] for way in (False, True)]
+    p.alive = q, k, v, log_decay, log_gain, weight, cu_seqlens, orders
     if x.states:
+        states = [[y if y is None else y.contiguous() for y in x.entering(way)] for way in (False, True)]
         p.entering = _pointers(*states[0]), _pointers(*states[1])
-    p.alive = q, k, v, log_decay, log_gain, weight, cu_seqlens, orders, states
+        p.alive += (states,)
     return p
 
 
@@ -181,12 +174,12 @@ def left_behind(x: Arguments) -> list[Tensor]:
 
 
 def put_outputs(p: Any, x: Arguments, out: Tensor, den: Tensor) -> None:
-    if x.norm != NO_OUTPUT:
-        p.out = rows(out)
     if den.dim() == 3:
-        p.den = rows(den)
+        p.put(out=out, den=den)
     elif den.dim() == 4:
-        p.den, p.log_scale = rows(den[0]), rows(den[1])
+        p.put(out=out, den=den[0], log_scale=den[1])
+    elif x.norm != NO_OUTPUT:
+        p.put(out=out)
 
 
 def by_way(x: Arguments, tensors: Sequence[Tensor | None]) -> tuple[tuple[int, int, int], ...]:

@@ -119,8 +119,7 @@ def attention(
     call = Call(q, k, v, log_decay, self_weight=self_weight, norm=norm, direction=direction, chunk_size=chunk_size)
     check(call._replace(mask=mask, cu_seqlens=cu_seqlens, orders=orders))
     x = x._replace(self_weight=scan.weight_of(self_weight, q))
-    x = x._replace(wide=scan.keeps_wide(y, x.norm, x.to_differentiate()))
-    return projected_op(*x)[0].to(y.dtype)
+    return projected_op(*x._replace(wide=scan.keeps_wide(x, y)))[0].to(y.dtype)
 
 
 def _forward(*arguments):

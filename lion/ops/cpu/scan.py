@@ -5,6 +5,7 @@ and so is the division, so that nothing of the sequence's length is made but the
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,6 @@ from lion.ops.cpu.library import (
     BadValues,
     below_autograd,
     loaded,
-    rows,
 )
 from lion.ops.cpu.problem import (
     DIFFERENTIABLE,
@@ -101,7 +101,7 @@ def arguments_of(call: Call) -> Arguments:
     )
     if call.forward_state is not None or call.reverse_state is not None:
         x = x._replace(states=[y for state in (call.forward_state, call.reverse_state) for y in _parts(state, call)])
-    return x._replace(wide=True) if keeps_wide(x.q, x.norm, x.to_differentiate()) else x
+    return x._replace(wide=True) if keeps_wide(x, x.q) else x
 
 
 def _parts(state: State | None, call: Call) -> Sequence[Tensor]:
@@ -148,10 +148,10 @@ def _unmasked(call: Call) -> Tensor:
     return torch.where(real, num / torch.where(real, den, 1), 0).to(call.q.dtype)
 
 
-def keeps_wide(q: Tensor, norm: int, differentiated: bool) -> bool:
+def keeps_wide(x: Any, q: Tensor) -> bool:
     """Whether the output of half precision is wanted as it was before rounding: a divisor's gradient is the product of
     the output's with the output, from which most of it may cancel."""
-    return q.dtype == torch.bfloat16 and norm in (SUM, MAX) and differentiated
+    return q.dtype == torch.bfloat16 and x.norm in (SUM, MAX) and x.to_differentiate()
 
 
 def weight_of(weight: Tensor | float | None, q: Tensor) -> Tensor | None:
@@ -223,11 +223,8 @@ def gradients(x: Arguments, dout, dden, out, den, dstates=(), *, wanted, into=No
         into[0] = x.q.new_empty(0)
     else:
         dout = readable(dout)
-        p.dout, p.dq = rows(dout), rows(into[0])
-    if dden is not None:
-        p.dden = rows(dden[0] if dden.dim() == 4 else dden)
-    p.dk, p.dv = rows(into[1]), rows(into[2])
-    p.dlog_decay, p.dlog_gain, p.dself_weight = map(rows, others)
+        p.put(dout=dout, dq=into[0], dden=dden[0] if dden is not None and dden.dim() == 4 else dden)
+    p.put(dk=into[1], dv=into[2], dlog_decay=others[0], dlog_gain=others[1], dself_weight=others[2])
     dleft = _whole(x, dstates)
     if dleft:
         p.dleaving = by_way(x, dleft)
