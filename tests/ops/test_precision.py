@@ -74,7 +74,7 @@ def test_half_precision_of_values_with_an_offset(decay, offset):
 
 
 @pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no compiled kernels: {library.LIBRARY}")
-@pytest.mark.parametrize("features", ["silu", "identity"])
+@pytest.mark.parametrize("features", ["unit_silu", "identity"])
 def test_half_precision_of_a_layer_with_an_offset(features):
     """From the projection on, too."""
     B, T, H, D = 2, 150, 2, 16
@@ -84,7 +84,7 @@ def test_half_precision_of_a_layer_with_an_offset(features):
 
     def attend(y, log_decay):
         q, k, v = y.unflatten(-1, (3, H, D)).unbind(2)
-        q, k = (F.normalize(F.silu(x) + 0.5, dim=-1) if features == "silu" else x for x in (q, k))
+        q, k = (F.normalize(F.silu(x) + 0.5, dim=-1) if features == "unit_silu" else x for x in (q, k))
         return lion.attention(q, k, v, log_decay, form="full", backend="torch")
 
     def fused(y, log_decay):
