@@ -142,6 +142,20 @@ def test_run_json(place, fails, finished, tmp_path):
         fails(["train", "--resume", "--out", path.parent], f"lion train: {path}: {EDITS[place][1]}")
 
 
+def test_names_of_classes_that_are_missing(fails, finished, tmp_path):
+    from PIL import Image
+
+    shutil.copytree(finished, tmp_path / "run")
+    Image.new("L", (8, 8), 7).save(tmp_path / "image.png")
+    path = tmp_path / "run" / "run.json"
+    content = json.loads(path.read_text())
+    for classes in ([], ["a"]):
+        content["to_predict"]["classes"] = classes
+        path.write_text(json.dumps(content))
+        message = f"to_predict.classes has {len(classes)} names; expected 10, as many as the model has classes."
+        fails(["predict", path.parent, tmp_path / "image.png"], f"{path}: {message}")
+
+
 @pytest.mark.parametrize("missing", ["run", "to_predict", "run.task"])
 def test_keys_that_are_missing(missing, fails, finished, tmp_path):
     content = json.loads((finished / "run.json").read_text())

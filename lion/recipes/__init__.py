@@ -71,7 +71,7 @@ def recipe(name: str) -> "Run":
 
 
 def listing() -> str:
-    """What there is, with a sentence about each."""
+    """All recipes, with a sentence about each."""
     _load()
     lines = []
     for about, names in sorted(_entries, key=lambda entry: entry.names):

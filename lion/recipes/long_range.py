@@ -8,7 +8,7 @@ from lion.recipes import register_recipe
 from lion.tasks.long_range import LongRangeTask
 from lion.train.config import Optim, Run
 
-# What the paper compares: fields of the model.
+# The models that the paper compares, as fields of their configs.
 MODELS: dict[str, dict[str, Any]] = {
     "lion_s": {"variant": "lion_s_diag"},
     "lion_d": {"variant": "lion_d_diag"},

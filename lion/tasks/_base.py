@@ -60,7 +60,7 @@ class Examples(Protocol):
 
 @dataclass(frozen=True)
 class Known:
-    """What `predict` has to know of the data, saved in run.json. A task may have a subclass with more fields."""
+    """Facts about the data that `predict` needs, saved in run.json. A task may have a subclass with more fields."""
 
     classes: tuple[str, ...] = ()
 
@@ -138,7 +138,7 @@ class Task:
         return self
 
     def to_predict(self) -> Known:
-        """What `predict` has to know of the data."""
+        """Facts about the data that `predict` needs."""
         return self.known()
 
     def predict(self, trained: Trained, given: str) -> Prediction:

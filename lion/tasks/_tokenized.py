@@ -88,7 +88,7 @@ def trained_tokenizer(trainer: str, texts: Documents | Sequence[str], vocab_size
 
 
 def with_room(model: Model, tokens: int) -> Model:
-    """The model with learned positions for so many tokens at least, if it has learned ones."""
+    """The model with learned positions, if it has them, for at least this many tokens."""
     return replace(model, max_tokens=max(model.max_tokens, tokens))
 
 

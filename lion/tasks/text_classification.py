@@ -221,7 +221,7 @@ TEXT_SETS: dict[str, Callable[[TextClassificationTask, str], Labelled]] = {
     "imdb": _imdb,
     **dict.fromkeys(GLUE, _glue),
 }
-# By data set; the first is the one for curves and tables. Other sets: the accuracy.
+# Metrics of data sets, the first for curves and tables. Other sets have the accuracy.
 TEXT_METRICS = {
     "file": LabelledTask.metrics_of_classes,
     "qqp": ("f1", "accuracy"),

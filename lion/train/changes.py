@@ -10,7 +10,7 @@ from lion.train.config import Run
 
 Contents = dict[str, dict[str, Any]]  # by "training", "held out", "tokenizer", "teacher"
 DATA = "data"
-SETS = {"training": "the training set", "held out": "the eval set"}  # what --accept calls `DATA`
+SETS = {"training": "the training set", "held out": "the eval set"}  # --accept calls both `DATA`
 
 
 class Change(NamedTuple):

@@ -106,7 +106,7 @@ class Checkpoint:
         return folder
 
     def all(self) -> list[Path]:
-        """From the oldest to the newest. Only complete ones have such names."""
+        """All checkpoints, the oldest first. Only complete ones have such names."""
         found = [x for x in self.folder.glob("step-*") if re.fullmatch(r"step-\d{8}", x.name)]
         return sorted(found)
 

@@ -128,7 +128,7 @@ def predict(
 def _guesses(trained: Trained, given: str, best: int) -> list[Guess]:
     logits, name = trained.task.predict(trained, given)
     classes = trained.known.classes
-    if classes and len(classes) != len(logits):
+    if (classes or name is None) and len(classes) != len(logits):
         raise ValueError(
             f"{trained.folder / CONFIG}: to_predict.classes has {len(classes)} names; expected {len(logits)}, as many "
             "as the model has classes."

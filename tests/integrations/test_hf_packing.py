@@ -1,5 +1,7 @@
 """Sequences packed into one row, by our names and by transformers', and position_ids that change nothing."""
 
+import inspect
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -47,6 +49,14 @@ def alone(model, ids, **options):
 
 def assert_same(got, want):
     torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_signatures_have_the_names(kind):
+    """Trainer drops the columns of a data set that it does not find there: sequences would run into each other."""
+    names = inspect.signature(small(kind).forward).parameters
+    assert {name for inputs in NAMES.values() for name in inputs} <= set(names)
+    assert not any(x.kind == x.VAR_KEYWORD for x in names.values())
 
 
 @pytest.mark.parametrize("variant", lion.VARIANTS)

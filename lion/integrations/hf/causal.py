@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 from lion.integrations.hf.cache import LionCache, check_cache
 from lion.integrations.hf.config import MODES, LionCausalConfig
 from lion.integrations.hf.damage import check_generation
-from lion.integrations.hf.inputs import Packing, read_batch
+from lion.integrations.hf.inputs import Packing, read_batch, spelled_out
 from lion.integrations.hf.pretrained import LionBase
 from lion.models.causal import MEMORIES, Block, CausalModel
 from lion.models.heads import Items
@@ -59,6 +59,7 @@ class LionForCausalLM(LionBase, GenerationMixin):
         one_of("generation_mode", mode, MODES)
         self.config.generation_mode = mode
 
+    @spelled_out
     def forward(
         self,
         input_ids: Tensor | None = None,

@@ -22,7 +22,7 @@ from transformers.modeling_outputs import (
 from typing_extensions import Unpack
 
 from lion.integrations.hf.config import LionConfig
-from lion.integrations.hf.inputs import Packing, read_batch
+from lion.integrations.hf.inputs import Packing, read_batch, spelled_out
 from lion.integrations.hf.pretrained import LionBase
 from lion.models.encoder import Embeddings, Encoder, EncoderLayer, make_attention
 from lion.models.heads import IGNORED, LOSSES, Items, MaskedLMHead, first_tokens, label_loss
@@ -93,6 +93,7 @@ class LionModel(LionPreTrainedModel):
         self.encoder.embeddings.words = value
         self.encoder.config = replace(self.encoder.config, vocab_size=value.num_embeddings)
 
+    @spelled_out
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -166,6 +167,7 @@ class LionWithHead(LionPreTrainedModel):
     def loss(self, logits: Tensor, labels: Tensor, items: Items = None) -> Tensor:
         return label_loss(logits, labels, items)
 
+    @spelled_out
     def forward(
         self,
         input_ids: Tensor | None = None,

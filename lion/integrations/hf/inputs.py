@@ -1,7 +1,8 @@
 """What a batch says of its tokens, by transformers' names: which are real, and which are packed into one row."""
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -30,6 +31,19 @@ class Packing(TypedDict, total=False):
     seq_idx: Tensor | None  # [1, T], the number of each token's sequence
     max_length_q: int | None  # of a sequence: nothing here needs it
     max_length_k: int | None
+
+
+Forward = TypeVar("Forward", bound=Callable[..., Any])
+
+
+def spelled_out(forward: Forward) -> Forward:
+    """Show the names in `**options: Unpack[...]` in the signature: Trainer keeps the columns that it finds there."""
+    signature = inspect.signature(forward)
+    *named, options = signature.parameters.values()
+    [kind] = get_args(options.annotation)
+    named += [options.replace(name=name, kind=options.KEYWORD_ONLY, default=None) for name in kind.__annotations__]
+    forward.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+    return forward
 
 
 PACKING = tuple(Packing.__annotations__)
