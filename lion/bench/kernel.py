@@ -9,6 +9,7 @@ import lion
 from lion.bench.op import DECAYS, Inputs, Shape
 from lion.bench.results import save
 from lion.bench.timing import Work, interleaved, training
+from lion.ops.call import Call
 from lion.ops.cpu import library
 from lion.ops.kernels import KERNELS
 from lion.progress import progress
@@ -76,8 +77,7 @@ def alone(shape: str) -> Work:
     from lion.ops.cpu import scan
 
     q, k, v, log_decay = Inputs.random(Shape.parse(shape), torch.float32, "per-token", torch.device("cpu"))
-    norm, direction = library.NORMS["sum"], library.DIRECTIONS["both"]
-    return scan.prepared(q, k, v, log_decay, None, None, None, None, None, norm, direction, 0, False)
+    return scan.prepared(Call(q, k, v, log_decay))
 
 
 def report(found: dict[str, dict[str, float]], threads: int, decays: list[str]) -> str:

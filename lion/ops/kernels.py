@@ -56,7 +56,7 @@ BACKENDS = {  # the fastest first
         "compiled kernels for the CPU",
         _cpu_missing,
         checks_values=True,
-        lacks=("two-sided decays", "torch.func"),
+        lacks=("torch.func",),
         states=cpu_scan.states_behind,
     ),
     "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),

@@ -95,4 +95,4 @@ def test_it_is_an_operator():
     log_decay = (-torch.rand(2, 6, 2)).requires_grad_()
     for features in projected.FEATURES.values():
         how = 2, 4, features, 1, 3, 0, False
-        torch.library.opcheck(projected.projected_op, (y, log_decay, None, None, None, None, *how))
+        torch.library.opcheck(projected.projected_op, (y, log_decay, None, None, None, None, None, *how))

@@ -24,10 +24,11 @@ FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 COMPILED = FLOATS[:3]
 DIRECTIONS = {1: "forward", 2: "reverse", 3: "both"}
 MAX_TOKENS = 2**31 - 1
-WANTED = ("log_decay", "log_gain", "self_weight")
+WANTED = ("log_decay", "log_decay_reverse", "log_gain", "self_weight")
 HOW = ("norm", "direction", "chunk_size")
 OPTIONS = ("direction", "include_self", "with_den", "chunk_size")
 PROJECTED = projected.Projected._fields
+OF_PROJECTED = ("y", "log_decay", "log_decay_reverse", "self_weight")  # differentiable
 
 
 class Operator(NamedTuple):
@@ -108,6 +109,7 @@ OF_TOKENS = {
     "cu_seqlens": Rule("S", COUNT, True),
     "orders": Rule("NT|T", COUNT, True),
     "log_decay": Rule("H|HD|BTH|BTHD|G|GD|BTG|BTGD", FLOAT, True),
+    "log_decay_reverse": Rule("H|HD|BTH|BTHD|G|GD|BTG|BTGD", FLOAT, True),
     "self_weight": Rule("H|HD|BTH|BTHD", FLOAT, True),
 }
 SCAN = {"q": Rule("BTHD"), "k": Rule("BTHD"), "v": Rule("BTHV"), "log_gain": Rule("BTH", FLOAT, True)} | OF_TOKENS
@@ -152,6 +154,9 @@ def scan_fits(x: Arguments, norms=range(5)) -> bool:
     q, log_decay, cu_seqlens, orders = x["q"], x["log_decay"], x["cu_seqlens"], x["orders"]
     B, T, _, D = q.shape
     diagonal = log_decay is not None and log_decay.dim() in (2, 4)
+    reverse = x["log_decay_reverse"]
+    if reverse is not None and (log_decay is None or heads_and_kind(reverse) != heads_and_kind(log_decay)):
+        return False
     packed = cu_seqlens is None or (B == 1 and len(cu_seqlens) > 1)
     numbers = x["norm"] in norms and x["direction"] in DIRECTIONS and 0 <= x["chunk_size"] <= MAX_TOKENS
     ordered = orders is None or len(torch.atleast_2d(orders)) > 0
@@ -160,10 +165,15 @@ def scan_fits(x: Arguments, norms=range(5)) -> bool:
     return q.is_meta or (tokens_fit(x, T) and values_fit(x))
 
 
+def heads_and_kind(log_decay: Tensor) -> tuple[int, int]:
+    diagonal = log_decay.dim() % 2 == 0
+    return log_decay.shape[-2 if diagonal else -1], diagonal
+
+
 def values_fit(x: Arguments) -> bool:
     B, T, H, _ = x["q"].shape
     real = torch.ones(B, T, dtype=torch.bool) if x["mask"] is None else x["mask"]
-    for name, most in (("log_decay", 0.0), ("log_gain", torch.finfo(torch.float64).max)):
+    for name, most in (("log_decay", 0.0), ("log_decay_reverse", 0.0), ("log_gain", torch.finfo(torch.float64).max)):
         if x[name] is None or not real.any() or not H:
             continue
         values = x[name].to(sums(x["q"]))
@@ -182,6 +192,8 @@ def scan_call(random: Random) -> Arguments:
     x: Arguments = {"q": q, "k": k, "v": torch.randn(B, T, H, V).to(dtype)}
     kind = random.choice(((), (H,), (H, D), (B, T, H), (B, T, H, D)))
     x["log_decay"] = -torch.rand(kind).to(sums(q)) if kind else None
+    fixed, per_token = ((H,), (B, T, H)) if len(kind) % 2 else ((H, D), (B, T, H, D))
+    x["log_decay_reverse"] = -torch.rand(random.choice((fixed, per_token))) if kind and maybe() else None
     x["log_gain"] = torch.randn(B, T, H).to(sums(q)) if maybe() and len(kind) in (0, 1, 3) else None
     x["self_weight"] = torch.rand(random.choice(((H,), (H, D), (B, T, H)))) if maybe() else None
     x["mask"] = torch.rand(B, T) > 0.3 if maybe() else None
@@ -281,17 +293,17 @@ def gradients(
 
 def scan_backward_reference(x: Arguments) -> list[Tensor | None]:
     if x["norm"] == RAW and x["log_gain"] is not None:
-        return [None] * 6
+        return [None] * 7
     call = Scan(**{name: x[name] for name in Scan._fields})
     names = ("q", "k", "v", *WANTED)
     wanted = dict(zip(names, [x["norm"] != NO_OUTPUT, True, True, *x["wanted"]], strict=True))
 
     def function(*y):
-        return scan.plainly_computed(call._replace(**dict(zip(names, y[:6], strict=True)), states=y[6:]))
+        return scan.plainly_computed(call._replace(**dict(zip(names, y[:7], strict=True)), states=y[7:]))
 
     grads = [None if x["norm"] == NO_OUTPUT else x["dout"], x["dden"], *x["dstates"]]
     found = gradients(function, [*(x[name] for name in names), *x["states"]], grads)
-    return [*(grad if wanted[name] else None for name, grad in zip(names, found[:6], strict=True)), *found[6:]]
+    return [*(grad if wanted[name] else None for name, grad in zip(names, found[:7], strict=True)), *found[7:]]
 
 
 # cpu_features, cpu_projected and their backward passes
@@ -336,7 +348,7 @@ def projected_call(random: Random) -> Arguments:
     B, T, H, D = x["q"].shape
     y = torch.randn(B, T, 3 * H * D + random.choice((0, 5))).to(x["q"].dtype)
     x["norm"] = 1 if x["norm"] == NO_OUTPUT else x["norm"]
-    kept = {name: x[name] for name in ("log_decay", "self_weight", "mask", "cu_seqlens", "orders")}
+    kept = {name: x[name] for name in PROJECTED[1:7]}
     how = {"heads": H, "channels": D, "map": random.choice((0, 1, projected.NO_MAP)), "norm": random.choice((0, 1, 2))}
     return {"y": y} | kept | how | {name: x[name] for name in ("direction", "chunk_size", "wide")}
 
@@ -356,18 +368,18 @@ def projected_fits(x: Arguments) -> bool:
 
 
 def projected_plainly(x: Arguments, *tensors: Tensor | None) -> list[Tensor | None]:
-    given = dict(zip(("y", "log_decay", "self_weight"), tensors, strict=True))
+    given = dict(zip(OF_PROJECTED, tensors, strict=True))
     return projected.plainly_computed(projected.Projected(**({name: x[name] for name in PROJECTED} | given)))
 
 
 def projected_reference(x: Arguments) -> list[Tensor | None]:
-    double = (None if y is None else y.double() for y in (x["y"], x["log_decay"], x["self_weight"]))
+    double = (None if x[name] is None else x[name].double() for name in OF_PROJECTED)
     return [*projected_plainly(x, *double), None, None]
 
 
 def projected_backward_call(random: Random) -> Arguments:
     x = backward_call("cpu_projected", projected_call(random), {"dout": 0, "out": 0, "den": 1, "features": 2})
-    return x | {"wanted": [x[name] is not None for name in ("log_decay", "self_weight")]}
+    return x | {"wanted": [x[name] is not None for name in OF_PROJECTED[1:]]}
 
 
 def projected_backward_fits(x: Arguments) -> bool:
@@ -377,11 +389,11 @@ def projected_backward_fits(x: Arguments) -> bool:
     of_out = Rule("BTHD", SUMS if x["wide"] else SAME)
     rules = {"y": Rule("BTC"), "dout": of_out, "out": of_out, "den": Rule("0" if x["norm"] == 0 else "BTH", SUMS)}
     rules |= {"features": Rule("0" if x["map"] == projected.NO_MAP else "BT2HD")}
-    return shapes_fit(x, rules, sizes={"B": B, "T": T, "H": H, "D": D}) and wanted_fits(x, ("log_decay", "self_weight"))
+    return shapes_fit(x, rules, sizes={"B": B, "T": T, "H": H, "D": D}) and wanted_fits(x, OF_PROJECTED[1:])
 
 
 def projected_backward_reference(x: Arguments) -> list[Tensor | None]:
-    inputs = [x[name] for name in ("y", "log_decay", "self_weight")]
+    inputs = [x[name] for name in OF_PROJECTED]
     dy, *others = gradients(functools.partial(projected_plainly, x), inputs, [x["dout"]])
     return [dy, *(grad if want else None for grad, want in zip(others, x["wanted"], strict=True))]
 

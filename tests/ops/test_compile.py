@@ -85,6 +85,11 @@ def test_export_of_the_compiled_kernel():
         assert_same({"output": program.module()(**kwargs)}, {"output": layer(**kwargs)}, 1e-14, T)
 
 
+def for_operator(kwargs):
+    q, k, v, log_decay, *others = kwargs.values()
+    return q, k, v, *(log_decay if isinstance(log_decay, tuple) else (log_decay, None)), *others
+
+
 @pytest.mark.parametrize("everything", [False, True])
 @pytest.mark.parametrize("decay", ["none", "fixed", "per token"])
 def test_opcheck_of_the_compiled_kernel(decay, everything):
@@ -93,7 +98,7 @@ def test_opcheck_of_the_compiled_kernel(decay, everything):
         kwargs[name] = kwargs[name] if kwargs[name] is None else kwargs[name].requires_grad_()
     for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "reverse")):
         how = norm, DIRECTIONS[direction], 0, norm == RAW
-        torch.library.opcheck(torch.ops.lion.cpu_scan, (*kwargs.values(), *how, [], False))
+        torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs), *how, [], False))
 
 
 @pytest.mark.parametrize("gain", [False, True])
@@ -106,9 +111,9 @@ def test_opcheck_of_states(decay, gain):
     forward = [torch.randn(2, 2, 3, 4).double().requires_grad_(), torch.rand(2, 2, 3).double(), scale]
     for norm, direction, states in (("sum", "both", [*forward, *nothing]), ("none", "forward", [])):
         how = NORMS[norm], DIRECTIONS[direction], 0, False, states, True
-        torch.library.opcheck(torch.ops.lion.cpu_scan, (*(kwargs | leaves).values(), *how))
+        torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs | leaves), *how))
     how = NO_OUTPUT, DIRECTIONS["reverse"], 0, False, [*nothing, *forward], True
-    torch.library.opcheck(torch.ops.lion.cpu_scan, (*(kwargs | leaves).values(), *how))
+    torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs | leaves), *how))
 
 
 @pytest.mark.parametrize("decay", ["fixed", "per token", "diagonal"])

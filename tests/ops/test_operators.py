@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no co
 B, T, H, D, V = 1, 6, 2, 4, 3
 HOW = {"norm": 1, "direction": 3, "chunk_size": 0, "wide": False}
 NO_STATES = {"states": [], "return_states": False}
-NOTHING = dict.fromkeys(("log_decay", "log_gain", "self_weight", "mask", "cu_seqlens", "orders"))
+NOTHING = dict.fromkeys(("log_decay", "log_decay_reverse", "log_gain", "self_weight", "mask", "cu_seqlens", "orders"))
 
 
 def rand(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -44,13 +44,13 @@ def base(name: str) -> Arguments:
         "cpu_scan": scan,
         "cpu_scan_backward": {"dout": out, "dden": None, "out": out, "den": den, "dstates": []}
         | scan
-        | {"wanted": [True, False, False]},
+        | {"wanted": [True, False, False, False]},
         "cpu_features": {"q": q, "k": q, "map": 0},
         "cpu_features_backward": {"dq": q, "dk": q, "q": q, "k": q, "map": 0},
         "cpu_projected": projected,
         "cpu_projected_backward": {"dout": q, "out": q, "den": den_of_all, "features": rand(B, T, 2, H, D)}
         | projected
-        | {"wanted": [False, False]},
+        | {"wanted": [False, False, False]},
         "scan": torch_scan | torch_how,
         "scan_backward": torch_scan | {"dnum": out, "dden": rand(B, T, H, 1)} | torch_how,
         "decayed_scores": {"q": block, "k": block, "f": c, "b": c} | way,
@@ -81,6 +81,11 @@ OF_TOKENS = [
     ({"log_decay": -rand(T, H)}, r"log_decay has shape \(6, 2\); expected \(2, 4\) = \[H, D\]"),
     ({"log_decay": -rand(B, T, H).long()}, "log_decay has dtype int64; expected floating point"),
     ({"log_decay": torch.tensor(-1.0)}, r"log_decay has shape \(\); expected one of"),
+    (
+        {"log_decay": -rand(H), "log_decay_reverse": -rand(H, D)},
+        r"pair of shapes \(2,\) and \(2, 4\); expected both to have one number per head, or both one per channel",
+    ),
+    ({"log_decay": None, "log_decay_reverse": -rand(H)}, r"log_decay\[0\] is a NoneType|wanted is True for log_decay"),
     ({"self_weight": rand(H + 1)}, r"self_weight has shape \(3,\); expected \(2,\) = \[H\]"),
     ({"mask": torch.ones(B, T)}, "mask has dtype float32; expected bool"),
     ({"mask": torch.ones(B, T + 1, dtype=torch.bool)}, r"mask has shape \(1, 7\); expected \(1, 6\)"),
@@ -130,8 +135,11 @@ OF_RESULTS = [
     ({"norm": 3}, "dden is None with norm 3; expected a tensor"),
     ({"dden": rand(B, T, H)}, "dden is given with norm 1; expected None"),
     ({"norm": 3, "dden": rand(B, T)}, r"dden has shape \(1, 6\); expected \(1, 6, 2\)"),
-    ({"wanted": [True]}, "wanted has length 1; expected 3, one for each of log_decay, log_gain, self_weight"),
-    ({"wanted": [True, True, False]}, "wanted is True for log_gain, which is None; expected False"),
+    (
+        {"wanted": [True]},
+        "wanted has length 1; expected 4, one for each of log_decay, log_decay_reverse, log_gain",
+    ),
+    ({"wanted": [True, False, True, False]}, "wanted is True for log_gain, which is None; expected False"),
 ]
 OF_FEATURES = [
     ({"map": 2}, r"map is 2; expected one of 0 \(unit_silu\), 1 \(elu_plus_one\)"),
@@ -209,8 +217,8 @@ WRONG = {
         ({"dout": rand(B, T, H, 1)}, r"dout has shape \(1, 6, 2, 1\); expected \(1, 6, 2, 4\)"),
         ({"den": rand(B, T)}, r"den has shape \(1, 6\); expected \(1, 6, 2\)"),
         ({"features": rand(0)}, r"features has shape \(0,\); expected \(1, 6, 2, 2, 4\)"),
-        ({"wanted": [True, False]}, "wanted is True for log_decay, which is None"),
-        ({"wanted": []}, "wanted has length 0; expected 2"),
+        ({"wanted": [True, False, False]}, "wanted is True for log_decay, which is None"),
+        ({"wanted": []}, "wanted has length 0; expected 3"),
     ],
     "scan": OF_TORCH_SCAN,
     "scan_backward": [

@@ -124,8 +124,11 @@ def _assert_refused(kwargs: dict, options: dict, random: Random) -> None:
         kwargs["orders"] = None
     if wrong != "log_decay" and kwargs["log_decay"] is not None and len(kwargs["log_decay"].flatten()):
         kwargs["log_decay"] = None
+    q, k, v, log_decay, *others = kwargs.values()
     with pytest.raises(ValueError, match=r"expected"):
-        torch.ops.lion.cpu_scan(*kwargs.values(), *numbers, options["chunk_size"] or 0, False, [], False)
+        torch.ops.lion.cpu_scan(
+            q, k, v, log_decay, None, *others, *numbers, options["chunk_size"] or 0, False, [], False
+        )
 
 
 # Threads

@@ -16,7 +16,8 @@ struct BackwardScratch {
   T *q, *k, *v, *g;  // g: dnum
   T *dq, *dk, *dv, *part;
   T *transposed, *scores, *dscores, *mask, *products;
-  T *dden, *arrive, *leave, *arrive_back, *leave_back, *dcost, *dgain;
+  T *dden, *arrive, *leave, *arrive_back, *leave_back, *dgain;
+  T *dcost, *dcost_back;  // of leaving on and back; the same if both cost the same
   Int d_row, v_row, c_row;
   Ahead ahead;
 
@@ -30,6 +31,7 @@ struct BackwardScratch {
     for (T** x : {&scores, &dscores, &mask, &products}) *x = pieces.take<T>(rows * c_row);
     transposed = pieces.take<T>(round_up(std::max(p.D, p.V), W<T>) * c_row);
     for (T** x : {&dden, &arrive, &leave, &arrive_back, &leave_back, &dcost, &dgain}) *x = pieces.take<T>(rows);
+    dcost_back = p.log_decay_reverse.data ? pieces.take<T>(rows) : dcost;
   }
 };
 
@@ -40,7 +42,7 @@ class Backward {
   static constexpr bool all_orders_at_once = true;  // in a short sequence
 
   explicit Backward(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
-    with_costs_ = p_.dlog_decay.data;
+    with_costs_ = p_.dlog_decay.data;  // and then the reverse walk's, if it has its own
     D_ = p_.D, V_ = p_.V, d_row_ = leading<T>(D_), v_row_ = leading<T>(V_);
     // [V, D] and the sums [D] twice, and X as [D, V]
     state_size_ = 2 * (V_ * d_row_ + d_row_);
@@ -103,7 +105,7 @@ class Backward {
     if (with_costs_) at_border(visit);
     x.tokens.read(head_, visit);
     read(x.tokens.tokens, n, x.tokens.queries, x.tokens.keys, visit.first, x);
-    std::fill(x.dcost, x.dcost + n, T(0));
+    for (T* dcost : {x.dcost, x.dcost_back}) std::fill(dcost, dcost + n, T(0));
     std::fill(x.dgain, x.dgain + n, T(0));
     Targets to = targets(visit.first, x.tokens.tokens, n, x);
 
@@ -116,12 +118,12 @@ class Backward {
           add_cost_grad<T>({x.tokens.ahead_factors}, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, x.dcost);
         if (back)
           add_cost_grad<T>({x.tokens.back_factors, nullptr, true}, n, x.products, x.c_row, x.mask, x.c_row,
-                           x.tokens.row, x.dcost);
+                           x.tokens.row, x.dcost_back);
       }
     }
     across(visit, side, n, Crosses(p_, visit, with_costs_), to, x);
     if (with_costs_) {
-      put_costs(visit.order, n, x.tokens.tokens, visit.first_cost, x);
+      put_costs(visit.order, visit.from_right, n, x.tokens.tokens, visit.first_cost, x);
       if (!visit.inside && !visit.leave && has_states(p_)) at_border(visit.beyond());
     }
     finish(visit, n, x.tokens.tokens, x.tokens.queries, x.tokens.keys, to, x);
@@ -142,11 +144,12 @@ class Backward {
       for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, x.dk + i * x.d_row, D_);
     if (with_costs_)
       for (Int o = 0; o < head_.orders(); ++o) {
-        std::fill(x.dcost, x.dcost + n, T(0));
+        for (T* dcost : {x.dcost, x.dcost_back}) std::fill(dcost, dcost + n, T(0));
         orders.walks(o, [&](const Walk<T>& walk) {
-          add_cost_grad(walk, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, x.dcost);
+          T* dcost = walk.reversed ? x.dcost_back : x.dcost;
+          add_cost_grad(walk, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, dcost);
         });
-        put_costs(o, n, orders.tokens(), o == 0 || p_.decay_per_order, x);
+        put_costs(o, false, n, orders.tokens(), o == 0 || p_.decay_per_order, x);
       }
     finish({0, 0, false, true, true, true, true, false, false}, n, orders.tokens(), nullptr, nullptr, to, x);
   }
@@ -191,19 +194,20 @@ class Backward {
       const T* x = u + V_ * d_row_;
       const T* u_sum = x + V_ * d_row_;
       const T* x_sum = u_sum + d_row_;
-      settle(visit, side.on, inner(side.u, x) + dot(side.u_sum, x_sum, D_));
-      settle(visit, side.back, inner(side.x, u) + dot(side.x_sum, u_sum, D_));
+      settle(visit, visit.from_right, side.on, inner(side.u, x) + dot(side.u_sum, x_sum, D_));
+      settle(visit, !visit.from_right, side.back, inner(side.x, u) + dot(side.x_sum, u_sum, D_));
     }
   }
 
   // The flow is known again. What it is off by has crept in bit by bit: every chunk since gets its share back.
-  void settle(const Visit& visit, Flow& flow, double exact) {
+  void settle(const Visit& visit, bool reverse, Flow& flow, double exact) {
     double off = exact - flow.value;
     for (Int k = 0; k < flow.carried; ++k) {
       Int c = visit.from_right ? flow.first - k : flow.first + k;
       T share = static_cast<T>(off * static_cast<double>(2 * k + 1) / static_cast<double>(2 * flow.carried));
       for (Int place = head_.first_of(c); place < head_.first_of(c) + head_.size_of(c); ++place)
-        *at<T>(p_.dlog_decay, head_.b, head_.token(visit.order, place), head_.decay_head(visit.order)) += share;
+        *at<T>(head_.dlog_decay(reverse), head_.b, head_.token(visit.order, place), head_.decay_head(visit.order)) +=
+            share;
     }
     flow = {exact, visit.chunk, 0};
   }
@@ -336,7 +340,7 @@ class Backward {
         T here = add_row(x.part + i * x.d_row, side.x_sum, T(1), x.arrive_back[i], x.k + i * x.d_row, to.fresh_dk,
                          to.dk.data + i * to.dk.row);
         after += here, departed += here;
-        x.dcost[i] += after;
+        x.dcost_back[i] += after;
       }
       to.fresh_dk = false;
     }
@@ -413,19 +417,23 @@ class Backward {
       return;
     }
     const Side& other = sides_[!visit.from_right];
-    double through = 0;
-    if (over.on) through += pass(visit, side.on, arrived, other.departures[c], over.leave_on, going);
-    if (over.back) through += pass(visit, side.back, departed, other.arrivals[c], over.leave_back, coming);
-    for (Int i = 0; i < n; ++i) x.dcost[i] += static_cast<T>(through);
+    bool right = visit.from_right;
+    double on = 0, back = 0;
+    if (over.on) on = pass(visit, right, side.on, arrived, other.departures[c], over.leave_on, going);
+    if (over.back) back = pass(visit, !right, side.back, departed, other.arrivals[c], over.leave_back, coming);
+    if (!head_.two_sided()) on += back, back = 0;
+    for (Int i = 0; i < n; ++i) x.dcost[i] += static_cast<T>(on);
+    if (head_.two_sided())
+      for (Int i = 0; i < n; ++i) x.dcost_back[i] += static_cast<T>(back);
   }
 
   // What of a flow goes through; what starts here joins it.
-  double pass(const Visit& visit, Flow& flow, double ends, double starts, bool leaves, Factor<T> cross) {
+  double pass(const Visit& visit, bool reverse, Flow& flow, double ends, double starts, bool leaves, Factor<T> cross) {
     double through = flow.value - ends;
     bool nothing = !leaves || cross(T(1)) < std::numeric_limits<T>::epsilon();
     if (nothing) {  // which is known exactly
       flow.value = through;
-      settle(visit, flow, 0);
+      settle(visit, reverse, flow, 0);
       flow = {starts, visit.from_right ? visit.chunk - 1 : visit.chunk + 1, 0};
       return 0;
     }
@@ -449,8 +457,11 @@ class Backward {
     }
   }
 
-  void put_costs(Int order, Int n, const Int* tokens, bool first, const Scratch& x) const {
-    for (Int i = 0; i < n; ++i) put(p_.dlog_decay, tokens[i], head_.decay_head(order), x.dcost[i], first);
+  void put_costs(Int order, bool from_right, Int n, const Int* tokens, bool first, const Scratch& x) const {
+    Int h = head_.decay_head(order);
+    for (Int i = 0; i < n; ++i) put(head_.dlog_decay(from_right), tokens[i], h, x.dcost[i], first);
+    if (head_.two_sided())
+      for (Int i = 0; i < n; ++i) put(head_.dlog_decay(!from_right), tokens[i], h, x.dcost_back[i], first);
   }
 
   void put(const Rows& rows, Int t, Int h, T value, bool first) const {

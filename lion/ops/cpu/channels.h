@@ -21,15 +21,15 @@ class Channels {
     for (T** x : {&total_, &cross_grow_, &cross_same_}) *x = pieces.take<T>(row_);
   }
 
-  void read(const Head<T>& head, Int order, const Int* tokens, Int n) {
+  void read(const Head<T>& head, Int order, bool reverse, const Int* tokens, Int n) {
     std::fill(total_, total_ + row_, T(0));
     for (Int i = 0; i < n; ++i) {
-      const T* logs = at<T>(head.p.log_decay, head.b, tokens[i], head.decay_head(order));
+      const T* logs = at<T>(head.log_decay(reverse), head.b, tokens[i], head.decay_head(order));
       for (Int d = 0; d < D_; ++d) {
         if (!(logs[d] <= 0)) throw std::domain_error("log_decay");
         total_[d] += logs[d];
       }
-      if (i == 0 || !head.fixed_decay())
+      if (i == 0 || !head.fixed_decay(reverse))
         exp_parts(logs, D_, grow_ + i * row_, same_ + i * row_);
       else {
         std::copy(grow_, grow_ + row_, grow_ + i * row_);
@@ -93,6 +93,27 @@ class Channels {
   Int row_, D_;
 };
 
+// The decays of both walks through a block: the same, unless each direction has its own.
+template <class T>
+class BothWays {
+ public:
+  void take(Pieces& pieces, const Problem& p, Int chunk) {
+    two_sided_ = p.log_decay_reverse.data;
+    ways_[0].take(pieces, p, chunk);
+    if (two_sided_) ways_[1].take(pieces, p, chunk);
+  }
+  void read(const Head<T>& head, Int order, bool from_right, const Int* tokens, Int n) {
+    ways_[0].read(head, order, from_right, tokens, n);
+    if (two_sided_) ways_[1].read(head, order, !from_right, tokens, n);
+  }
+  const Channels<T>& on() const { return ways_[0]; }
+  const Channels<T>& back() const { return ways_[two_sided_]; }
+
+ private:
+  bool two_sided_;
+  Channels<T> ways_[2];
+};
+
 // The scores of a block of tokens and what follows from their gradient.
 template <class T>
 class ChannelScores {
@@ -108,11 +129,11 @@ class ChannelScores {
   }
 
   // q, k [n, d_row] -> scores [n, c_row]: below the diagonal if `on`, above it if `back`, 0 elsewhere
-  void scores(const Channels<T>& channels, Int n, const T* q, const T* k, bool on, bool back, T* scores) {
-    start(channels, q, k);
+  void scores(const BothWays<T>& channels, Int n, const T* q, const T* k, bool on, bool back, T* scores) {
     for (Int i = 0; i < n; ++i) std::fill(scores + i * c_row, scores + i * c_row + round_up(n, W<T>), T(0));
     for (bool reversed : {false, true})
-      if (reversed ? back : on)
+      if (reversed ? back : on) {
+        start(channels, reversed, q, k);
         halve(0, n, [&](Int first, Int middle, Int last) {
           if (middle == last)
             pairs(first, last, reversed, [&](Int i, Int j, const T* w) {
@@ -130,20 +151,23 @@ class ChannelScores {
                          .plain = {D_, decayed_ + c.receive * d_row, d_row, 1, transposed_, c_row}});
           }
         });
+      }
   }
 
-  // Adds to dq, dk and dcost [n, d_row] what follows from dscores.
-  void gradients(const Channels<T>& channels, Int n, const T* q, const T* k, bool on, bool back, const T* dscores,
-                 T* dq, T* dk, T* dcost) {
-    start(channels, q, k);
+  // Adds to dq, dk and the costs' gradients, on and back [n, d_row], what follows from dscores.
+  void gradients(const BothWays<T>& channels, Int n, const T* q, const T* k, bool on, bool back, const T* dscores,
+                 T* dq, T* dk, T* dcost_on, T* dcost_back) {
     for (bool reversed : {false, true})
-      if (reversed ? back : on)
+      if (reversed ? back : on) {
+        start(channels, reversed, q, k);
+        T* dcost = reversed ? dcost_back : dcost_on;
         halve(0, n, [&](Int first, Int middle, Int last) {
           if (middle == last)
             pair_gradients(first, last, reversed, dscores, dq, dk, dcost);
           else
             corner_gradients(corner(first, middle, last, reversed), reversed, dscores, dq, dk, dcost);
         });
+      }
   }
 
  private:
@@ -152,8 +176,8 @@ class ChannelScores {
     Int receive, receivers, send, senders;  // first and count
   };
 
-  void start(const Channels<T>& channels, const T* q, const T* k) {
-    channels_ = &channels, q_ = q, k_ = k;
+  void start(const BothWays<T>& channels, bool reversed, const T* q, const T* k) {
+    channels_ = reversed ? &channels.back() : &channels.on(), q_ = q, k_ = k;
     std::fill(ones_, ones_ + d_row, T(1));
   }
 

@@ -83,14 +83,18 @@ struct Tokens {
     head.costs_of(v.order, v.chunk, v.from_right, ahead, back);
     keys = head.keys_of(v.order, v.chunk, v.from_right, key_scale);
     queries = head.queries_of(v.order, v.chunk, v.from_right, query_scale);
-    if (head.fixed_decay())
-      std::fill(ahead_factors, ahead_factors + n, factor(ahead[0]));
-    else
-      to_factors(ahead, n, ahead_factors);
-    if (head.p.log_gain.data)
-      to_factors(back, n, back_factors);
+    factors_of(ahead, n, head.fixed_decay(v.from_right), ahead_factors);
+    if (head.p.log_gain.data || head.two_sided())
+      factors_of(back, n, head.fixed_decay(!v.from_right), back_factors);
     else
       std::copy(ahead_factors, ahead_factors + n, back_factors);
+  }
+
+  static void factors_of(const T* logs, Int n, bool fixed, Factor<T>* to) {
+    if (fixed)
+      std::fill(to, to + n, factor(logs[0]));
+    else
+      to_factors(logs, n, to);
   }
 };
 

@@ -10,10 +10,11 @@ namespace {
 template <class T>
 struct DiagonalBackwardScratch {
   Int* tokens;
-  Channels<T> channels;
+  BothWays<T> channels;
   ChannelScores<T> block;
   T *q, *k, *v, *g;  // g: dnum
-  T *dq, *dk, *dv, *dcost, *part, *weights, *rows;
+  T *dq, *dk, *dv, *part, *weights, *rows;
+  T *dcost, *dcost_back;  // as Backward's
   T *transposed, *scores, *dscores;
   T *dden, *running, *arrived, *departed, *out_row;
   Int d_row, v_row, c_row;
@@ -26,6 +27,7 @@ struct DiagonalBackwardScratch {
     block.take(pieces, p, chunk);
     d_row = block.d_row, c_row = block.c_row, v_row = leading<T>(p.V);
     for (T** x : {&q, &k, &dq, &dk, &dcost, &part, &weights, &rows}) *x = pieces.take<T>(padded * d_row);
+    dcost_back = p.log_decay_reverse.data ? pieces.take<T>(padded * d_row) : dcost;
     for (T** x : {&v, &g, &dv}) *x = pieces.take<T>(padded * v_row);
     for (T** x : {&scores, &dscores}) *x = pieces.take<T>(padded * c_row);
     transposed = pieces.take<T>(round_up(p.V, W<T>) * c_row);
@@ -93,8 +95,10 @@ class DiagonalBackward {
 
   void expect(const Visit& visit, Int later, Scratch& x) {
     bool wide = p_.wide_out;
-    expect_rows(head_, visit, later,
-                {{&p_.q, D_}, {&p_.k, D_}, {&p_.v, V_}, {&p_.log_decay, D_, true}, {&p_.dout, V_, wide}}, x.ahead);
+    expect_rows(
+        head_, visit, later,
+        {{&p_.q, D_}, {&p_.k, D_}, {&p_.v, V_}, {&head_.log_decay(visit.from_right), D_, true}, {&p_.dout, V_, wide}},
+        x.ahead);
   }
 
   void visit(const Visit& visit, Scratch& x) {
@@ -104,23 +108,29 @@ class DiagonalBackward {
     bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
     if (with_costs_) at_border(visit, on, back);
     head_.tokens_of(visit.order, visit.chunk, visit.from_right, x.tokens);
-    x.channels.read(head_, visit.order, x.tokens, n);
+    x.channels.read(head_, visit.order, visit.from_right, x.tokens, n);
     gather<T>(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.k, x.d_row);
     gather<T>(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens, n, V_, nullptr, x.v, x.v_row);
     if (has_output(p_)) {
       gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.q, x.d_row);
       read_gradients(head_, division_, visit.first, x.tokens, n, x.g, x.v_row, x.dden, dden_, x.out_row);
     }
-    for (T* to : {x.dq, x.dk, x.dcost}) std::fill(to, to + n * x.d_row, T(0));
+    for (T* to : {x.dq, x.dk, x.dcost, x.dcost_back}) std::fill(to, to + n * x.d_row, T(0));
     if (visit.inside && has_output(p_)) inside(visit.order, n, on, back, x);
     across(visit, side, n, Crosses(p_, visit, with_costs_), x);
-    Growing<T> dcost = {rows_of<T>(p_.dlog_decay, p_, head_.b, head_.decay_head(visit.order), true), nullptr, D_,
+    auto costs = [&](bool reverse) {
+      const Rows& rows = head_.dlog_decay(reverse);
+      return Growing<T>{rows_of<T>(rows, p_, head_.b, head_.decay_head(visit.order), true), nullptr, D_,
                         head_.sequence.start};
+    };
+    Growing<T> dcost = costs(visit.from_right), dcost_back = costs(!visit.from_right);
     for (Int i = 0; i < n; ++i) {
       if (has_output(p_)) dq_.add(x.tokens[i], x.dq + i * x.d_row, 1, visit.first, visit.last);
       dk_.add(x.tokens[i], x.dk + i * x.d_row, 1, visit.first, visit.last);
       dv_.add(x.tokens[i], x.dv + i * x.v_row, 1, visit.first, visit.last);
       if (with_costs_) dcost.add(x.tokens[i], x.dcost + i * x.d_row, 1, visit.first_cost, visit.last);
+      if (with_costs_ && head_.two_sided())
+        dcost_back.add(x.tokens[i], x.dcost_back + i * x.d_row, 1, visit.first_cost, visit.last);
     }
     if (with_costs_ && !visit.inside && !visit.leave && has_states(p_)) at_border(visit.beyond(), on, back);
   }
@@ -161,25 +171,26 @@ class DiagonalBackward {
     const T* x = u + V_ * d_row_;
     const T* u_sum = x + V_ * d_row_;
     const T* x_sum = u_sum + d_row_;
-    if (on) known(visit, side.on, side.u, x, side.u_sum, x_sum);
-    if (back) known(visit, side.back, side.x, u, side.x_sum, u_sum);
+    if (on) known(visit, visit.from_right, side.on, side.u, x, side.u_sum, x_sum);
+    if (back) known(visit, !visit.from_right, side.back, side.x, u, side.x_sum, u_sum);
   }
 
   // The flow is known again, from the states on both sides of the border.
-  void known(const Visit& visit, ChannelFlow<T>& flow, const T* a, const T* b, const T* a_sum, const T* b_sum) {
+  void known(const Visit& visit, bool reverse, ChannelFlow<T>& flow, const T* a, const T* b, const T* a_sum,
+             const T* b_sum) {
     std::vector<double> exact(static_cast<std::size_t>(D_));
     for (Int d = 0; d < D_; ++d) exact[index(d)] = static_cast<double>(a_sum[d]) * b_sum[d];
     for (Int v = 0; v < V_; ++v)
       for (Int d = 0; d < D_; ++d) exact[index(d)] += static_cast<double>(a[v * d_row_ + d]) * b[v * d_row_ + d];
     std::vector<double> off(exact);
     for (Int d = 0; d < D_; ++d) off[index(d)] -= flow.value[index(d)];
-    settle(visit, flow, off);
+    settle(visit, reverse, flow, off);
     flow.clear(D_);
     flow.value = exact;
   }
 
   // What a flow is off by has crept in bit by bit: every chunk since it was known gets its share back.
-  void settle(const Visit& visit, const ChannelFlow<T>& flow, const std::vector<double>& off) {
+  void settle(const Visit& visit, bool reverse, const ChannelFlow<T>& flow, const std::vector<double>& off) {
     Int most = 0;
     for (Int carried : flow.carried) most = std::max(most, carried);
     std::vector<T> share(static_cast<std::size_t>(D_));
@@ -192,7 +203,8 @@ class DiagonalBackward {
       }
       Int c = visit.from_right ? visit.chunk + ago : visit.chunk - ago;
       for (Int place = head_.first_of(c); place < head_.first_of(c) + head_.size_of(c); ++place) {
-        T* to = at<T>(p_.dlog_decay, head_.b, head_.token(visit.order, place), head_.decay_head(visit.order));
+        Int t = head_.token(visit.order, place);
+        T* to = at<T>(head_.dlog_decay(reverse), head_.b, t, head_.decay_head(visit.order));
         for (Int d = 0; d < D_; ++d) to[d] += share[index(d)];
       }
     }
@@ -211,7 +223,7 @@ class DiagonalBackward {
       for (Int j = 0; j < n; j += W<T>) store(row + j, load(row + j) + x.dden[i]);
       own_gradients(order, i, row[i], x);
     }
-    x.block.gradients(x.channels, n, x.q, x.k, on, back, x.dscores, x.dq, x.dk, x.dcost);
+    x.block.gradients(x.channels, n, x.q, x.k, on, back, x.dscores, x.dq, x.dk, x.dcost, x.dcost_back);
   }
 
   // A token's own score, whatever it weighs.
@@ -247,8 +259,8 @@ class DiagonalBackward {
                  .ahead = &x.ahead});
     if (with_costs_) flow(visit, side, n, over, x);
     if (over.leave_on) {
-      x.channels.along(n, true, true, x.k, x.running);
-      x.channels.cross_columns(side.u, side.lost_u, d_row_, V_);
+      x.channels.on().along(n, true, true, x.k, x.running);
+      x.channels.on().cross_columns(side.u, side.lost_u, d_row_, V_);
       multiply<T>(V_, D_,
                   {.c = side.u,
                    .c_row = d_row_,
@@ -256,13 +268,13 @@ class DiagonalBackward {
                    .fresh = false,
                    .ahead = &x.ahead,
                    .lost = side.lost_u});
-      x.channels.cross_columns(side.u_sum, side.lost_u_sum, 0, 1);
+      x.channels.on().cross_columns(side.u_sum, side.lost_u_sum, 0, 1);
       add_columns<T>(x.k, x.d_row, n, D_, nullptr, {0, 1}, side.u_sum, side.lost_u_sum);
     }
     if (over.leave_back) {
       Int m = has_output(p_) ? n : 0;
-      x.channels.along(m, true, false, x.q, x.running);
-      x.channels.cross_rows(side.x_rows, side.lost_x, v_row_, V_);
+      x.channels.back().along(m, true, false, x.q, x.running);
+      x.channels.back().cross_rows(side.x_rows, side.lost_x, v_row_, V_);
       multiply<T>(D_, V_,
                   {.c = side.x_rows,
                    .c_row = v_row_,
@@ -271,7 +283,7 @@ class DiagonalBackward {
                    .ahead = &x.ahead,
                    .lost = side.lost_x});
       transpose(side.x_rows, v_row_, D_, V_, side.x, d_row_);
-      x.channels.cross_columns(side.x_sum, side.lost_x_sum, 0, 1);
+      x.channels.back().cross_columns(side.x_sum, side.lost_x_sum, 0, 1);
       add_columns<T>(x.q, x.d_row, m, D_, x.dden, {0, 1}, side.x_sum, side.lost_x_sum);
       if (!visit.leave) end_gradients(head_, !visit.from_right, side.x_rows, v_row_, side.x_sum);
     }
@@ -283,13 +295,14 @@ class DiagonalBackward {
   }
 
   // What a state does to rows it is met by: grad += decayed (values state + weights sums). Leaves the decayed rows in
-  // x.rows. Every token's cost is paid by all that are met later, and `with_own` by itself.
-  void enter(Int n, const T* values, const T* state, const T* sums, const T* weights, const T* rows, T* grad,
-             bool with_own, T* total, Scratch& x) const {
+  // x.rows. Every token's cost is paid by all that are met later, and on the way `back` by itself.
+  void enter(Int n, const T* values, const T* state, const T* sums, const T* weights, const T* rows, T* grad, bool back,
+             T* total, Scratch& x) const {
+    T* dcost = back ? x.dcost_back : x.dcost;
     multiply<T>(n, D_,
                 {.c = x.part, .c_row = x.d_row, .plain = {V_, values, x.v_row, 1, state, d_row_}, .ahead = &x.ahead});
     std::copy(rows, rows + n * x.d_row, x.rows);
-    x.channels.along(n, false, with_own, x.rows, x.running, x.weights);
+    (back ? x.channels.back() : x.channels.on()).along(n, false, back, x.rows, x.running, x.weights);
     for (Int i = n - 1; i >= 0; --i) {
       Vec<T> weight = splat(weights ? weights[i] : T(1));
       for (Int d = 0; d < D_; d += W<T>) {
@@ -297,7 +310,7 @@ class DiagonalBackward {
         Vec<T> y = load(x.part + place) + weight * load(sums + d);
         Vec<T> before = load(total + d), after = before + y * load(x.rows + place);
         store(grad + place, load(grad + place) + y * load(x.weights + place));
-        store(x.dcost + place, load(x.dcost + place) + (with_own ? after : before));
+        store(dcost + place, load(dcost + place) + (back ? after : before));
         store(total + d, after);
       }
     }
@@ -312,26 +325,35 @@ class DiagonalBackward {
       return;
     }
     const Side& other = sides_[!visit.from_right];
+    auto add = [&](T* dcost) {
+      for (Int i = 0; i < n; ++i)
+        for (Int d = 0; d < D_; ++d) dcost[i * x.d_row + d] += x.running[d];
+      std::fill(x.running, x.running + x.d_row, T(0));
+    };
     std::fill(x.running, x.running + x.d_row, T(0));
-    if (over.on) pass(visit, side.on, x.arrived, other.departures + visit.chunk * D_, over.leave_on, x);
-    if (over.back) pass(visit, side.back, x.departed, other.arrivals + visit.chunk * D_, over.leave_back, x);
-    for (Int i = 0; i < n; ++i)
-      for (Int d = 0; d < D_; ++d) x.dcost[i * x.d_row + d] += x.running[d];
+    bool right = visit.from_right;
+    Int c = visit.chunk * D_;
+    if (over.on) pass(visit, right, x.channels.on(), side.on, x.arrived, other.departures + c, over.leave_on, x);
+    if (head_.two_sided()) add(x.dcost);
+    if (over.back)
+      pass(visit, !right, x.channels.back(), side.back, x.departed, other.arrivals + c, over.leave_back, x);
+    add(x.dcost_back);
   }
 
   // What of a flow goes through is added to x.running; what starts here joins it.
-  void pass(const Visit& visit, ChannelFlow<T>& flow, const T* ends, const T* starts, bool leaves, Scratch& x) {
+  void pass(const Visit& visit, bool reverse, const Channels<T>& channels, ChannelFlow<T>& flow, const T* ends,
+            const T* starts, bool leaves, Scratch& x) {
     std::vector<double> off(static_cast<std::size_t>(D_));
     bool any = false;
     for (Int d = 0; d < D_; ++d) {
       double through = flow.value[index(d)] - ends[d];
-      bool nothing = !leaves || x.channels.cross(d) < std::numeric_limits<T>::epsilon();
+      bool nothing = !leaves || channels.cross(d) < std::numeric_limits<T>::epsilon();
       if (nothing && flow.carried[index(d)]) off[index(d)] = -through, any = true;  // which is known exactly
     }
-    if (any) settle(visit, flow, off);
+    if (any) settle(visit, reverse, flow, off);
     for (Int d = 0; d < D_; ++d) {
       double through = flow.value[index(d)] - ends[d];
-      bool nothing = !leaves || x.channels.cross(d) < std::numeric_limits<T>::epsilon();
+      bool nothing = !leaves || channels.cross(d) < std::numeric_limits<T>::epsilon();
       if (!nothing) x.running[d] += static_cast<T>(through);
       flow.value[index(d)] = (nothing ? 0 : through) + starts[d];
       flow.carried[index(d)] = nothing ? 0 : flow.carried[index(d)] + 1;

@@ -9,7 +9,7 @@ namespace {
 template <class T>
 struct DiagonalForwardScratch {
   Int* tokens;
-  Channels<T> channels;
+  BothWays<T> channels;
   ChannelScores<T> block;
   T *q, *k, *v, *scores, *out, *running;
   T *den, *last, *spoils;
@@ -61,10 +61,13 @@ class DiagonalForward {
   }
 
   void expect(const Visit& visit, Int later, Scratch& x) {
-    expect_rows(
-        head_, visit, later,
-        {{&p_.k, p_.D}, {&p_.v, p_.V}, {&p_.q, p_.D}, {&p_.log_decay, p_.D, true}, {&p_.out, p_.V, p_.wide_out}},
-        x.ahead);
+    expect_rows(head_, visit, later,
+                {{&p_.k, p_.D},
+                 {&p_.v, p_.V},
+                 {&p_.q, p_.D},
+                 {&head_.log_decay(visit.from_right), p_.D, true},
+                 {&p_.out, p_.V, p_.wide_out}},
+                x.ahead);
   }
 
   void visit(const Visit& visit, Scratch& x) {
@@ -73,15 +76,15 @@ class DiagonalForward {
     const State& leaving = p_.leaving[visit.from_right];
     bool enters = visit.enter || p_.entering[visit.from_right].sums;
     head_.tokens_of(visit.order, visit.chunk, visit.from_right, x.tokens);
-    x.channels.read(head_, visit.order, x.tokens, n);
+    x.channels.read(head_, visit.order, visit.from_right, x.tokens, n);
     if (has_output(p_)) gather<T>(rows_of<T>(p_.q, p_, head_.b, head_.h), x.tokens, n, D, nullptr, x.q, x.d_row);
     gather<T>(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens, n, D, nullptr, x.k, x.d_row);
     gather<T>(rows_of<T>(p_.v, p_, head_.b, head_.h), x.tokens, n, V, nullptr, x.v, x.v_row);
     bool spoiled = p_.direction != BOTH && set_spoiled_apart(n, V, x.v, x.v_row, x.spoils);
     if (has_output(p_)) attend(visit, n, enters, spoiled, side, x);
     if (!visit.leave && !leaving.sums) return;
-    x.channels.along(n, true, true, x.k, x.running);
-    x.channels.cross_rows(side.state, side.lost_state, x.v_row, V);
+    x.channels.on().along(n, true, true, x.k, x.running);
+    x.channels.on().cross_rows(side.state, side.lost_state, x.v_row, V);
     multiply<T>(D, V,
                 {.c = side.state,
                  .c_row = x.v_row,
@@ -91,7 +94,7 @@ class DiagonalForward {
                  .lost = side.lost_state});
     if (spoiled) std::fill(side.state, side.state + D * x.v_row, std::numeric_limits<T>::quiet_NaN());
     if (division_.with_den() || leaving.keys) {
-      x.channels.cross_columns(side.sum, side.lost_sum, 0, 1);
+      x.channels.on().cross_columns(side.sum, side.lost_sum, 0, 1);
       add_columns<T>(x.k, x.d_row, n, D, nullptr, {0, 1}, side.sum, side.lost_sum);
     }
     if (!visit.leave) leave_state(head_, visit.from_right, side.state, x.v_row, side.sum);
@@ -109,7 +112,7 @@ class DiagonalForward {
     std::fill(x.den, x.den + n, T(0));
     if (visit.inside) score(visit, n, x);
     if (enters) {
-      x.channels.along(n, false, false, x.q, x.running);
+      x.channels.on().along(n, false, false, x.q, x.running);
       if (division_.with_den())
         for (Int i = 0; i < n; ++i) x.den[i] += dot(x.q + i * x.d_row, side.sum, D);
     }

@@ -26,7 +26,7 @@ PARTS = [f"{way}_{part}" for way in ("forward", "reverse") for part in ("sums", 
 
 def usual(x: Arguments) -> bool:
     """Whether a call is one that fits, at a glance. Its tensors are all in the CPU's memory: torch has seen to that."""
-    q, k, v, log_decay, log_gain, self_weight, mask, cu_seqlens, orders, *_ = x
+    q, k, v, log_decay, log_decay_reverse, log_gain, self_weight, mask, cu_seqlens, orders, *_ = x
     if q is None or k is None or v is None:
         return False
     shape, dtype = q.shape, q.dtype
@@ -45,7 +45,7 @@ def usual(x: Arguments) -> bool:
         and (mask is None or (mask.shape == (B, T) and mask.dtype is torch.bool))
         and (cu_seqlens is None or (cu_seqlens.dim() == B == 1 and len(cu_seqlens) > 1 and _counts(cu_seqlens)))
         and (orders is None or (orders.dim() == 2 and orders.shape[1] == T and len(orders) > 0 and _counts(orders)))
-        and not (x.states or x.return_states)
+        and not (x.states or x.return_states or log_decay_reverse is not None)
     )
 
 

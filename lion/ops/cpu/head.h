@@ -109,7 +109,13 @@ class Head {
   // The chunks below this one are first visited from the left, the others from the right.
   Int middle() const { return one_block() ? 1 : chunks / 2; }
 
-  bool fixed_decay() const { return !p.log_gain.data && (!p.log_decay.data || p.log_decay.token == 0); }
+  // The decays of a direction, and their gradients: one for both, or each its own.
+  bool two_sided() const { return p.log_decay_reverse.data; }
+  const Rows& log_decay(bool reverse) const { return reverse && two_sided() ? p.log_decay_reverse : p.log_decay; }
+  const Rows& dlog_decay(bool reverse) const { return reverse && two_sided() ? p.dlog_decay_reverse : p.dlog_decay; }
+  bool fixed_decay(bool reverse) const {
+    return !p.log_gain.data && (!p.log_decay.data || log_decay(reverse).token == 0);
+  }
   Int decay_head(Int order) const { return p.decay_per_order ? order * p.H + h : h; }
   bool in_order() const { return sequence.lists.empty(); }
 
@@ -134,7 +140,9 @@ class Head {
       if (from_right) std::swap(f, g);
       each(c, from_right, [&](Int i, Int place) { ahead[i] = f[place], back[i] = g[place]; });
     } else {
-      each(c, from_right, [&](Int i, Int place) { ahead[i] = back[i] = cost(order, token(order, place)); });
+      each(c, from_right, [&](Int i, Int place) { ahead[i] = back[i] = cost(order, token(order, place), from_right); });
+      if (two_sided())
+        each(c, from_right, [&](Int i, Int place) { back[i] = cost(order, token(order, place), !from_right); });
     }
   }
 
@@ -166,9 +174,9 @@ class Head {
     for (Int i = 0; i < m; ++i) f(i, from_right ? first + m - 1 - i : first + i);
   }
 
-  T cost(Int order, Int t) const {
+  T cost(Int order, Int t, bool reverse) const {
     if (!p.log_decay.data) return 0;
-    T log = *at<T>(p.log_decay, b, t, decay_head(order));
+    T log = *at<T>(log_decay(reverse), b, t, decay_head(order));
     if (!(log <= 0)) throw std::domain_error("log_decay");
     return log;
   }
@@ -196,7 +204,8 @@ class Head {
       for (Int i = 0; i < n; ++i) {
         Int t = token(o, i);
         log_gain[static_cast<std::size_t>(i)] = gate<T>(p, b, t, h);
-        gain(o, F)[i] = gain(o, B)[i] = cost(o, t);
+        gain(o, F)[i] = gain(o, B)[i] = cost(o, t, false);
+        if (two_sided()) gain(o, B)[i] = cost(o, t, true);
       }
       absorb_gain(log_gain.data(), n, p.direction, gain(o, F), gain(o, B), gain(o, QUERY), gain(o, KEY), ends_);
       for (bool reverse : {false, true}) {

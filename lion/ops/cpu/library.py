@@ -50,13 +50,13 @@ State = _structure("State", (Int, "sums keys log_scale"))
 Problem = _structure(
     "Problem",
     (Int, "B T H D V dtype norm direction threads wide_out chunk orders sequences"),
-    (Rows, "q k v log_decay log_gain self_weight"),
+    (Rows, "q k v log_decay log_gain self_weight log_decay_reverse"),
     (Int, "log_decay_channels self_weight_channels decay_per_order"),
     (Rows, "mask"),
     (Int, "cu_seqlens order"),
     (Rows, "out den log_scale"),
     (State * 2, "entering leaving"),
-    (Rows, "dout dden dq dk dv dlog_decay dlog_gain dself_weight"),
+    (Rows, "dout dden dq dk dv dlog_decay dlog_gain dself_weight dlog_decay_reverse"),
     (State * 2, "dentering dleaving"),
 )
 Features = _structure("Features", (Int, "B T H D map dtype backward threads"), (Rows, "x dy out"))

@@ -40,6 +40,7 @@ struct Pair {  // of the forward walk and of the reverse walk
   X(Int, orders) X(Int, sequences)                           /* how many; sequences is 0 if nothing is packed */   \
   X(Rows, q) X(Rows, k) X(Rows, v)                           /* dtype */                                           \
   X(Rows, log_decay) X(Rows, log_gain) X(Rows, self_weight)  /* float, or double for FLOAT64 */                    \
+  X(Rows, log_decay_reverse)                                 /* of the reverse walk; null: as log_decay */         \
   X(Int, log_decay_channels) X(Int, self_weight_channels)    /* 1 or D */                                          \
   X(Int, decay_per_order)                                    /* log_decay has H heads for each order in turn */    \
   X(Rows, mask)                                              /* bool */                                            \
@@ -50,7 +51,7 @@ struct Pair {  // of the forward walk and of the reverse walk
   /* Only for the backward pass. Gradients that are not wanted are null. */                                        \
   X(Rows, dout) X(Rows, dden)                                                                                      \
   X(Rows, dq) X(Rows, dk) X(Rows, dv)                        /* dtype */                                           \
-  X(Rows, dlog_decay) X(Rows, dlog_gain) X(Rows, dself_weight)                                                     \
+  X(Rows, dlog_decay) X(Rows, dlog_gain) X(Rows, dself_weight) X(Rows, dlog_decay_reverse)                         \
   X(Pair, dentering) X(Pair, dleaving)                       /* without log_scale */
 
 #define LION_FEATURES(X)                                                                                           \

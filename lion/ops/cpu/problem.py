@@ -11,11 +11,13 @@ from lion.ops.cpu.library import DTYPES, NO_OUTPUT, NONE, RAW, Problem, address
 
 # norm and direction are numbers, and chunk_size 0 is None: strings would double the cost of dispatching a call.
 SCHEMA = (
-    "Tensor q, Tensor k, Tensor v, Tensor? log_decay, Tensor? log_gain, Tensor? self_weight, "
-    "Tensor? mask, Tensor? cu_seqlens, Tensor? orders, int norm, int direction, int chunk_size, bool wide, "
-    "Tensor[] states, bool return_states"
+    "Tensor q, Tensor k, Tensor v, Tensor? log_decay, Tensor? log_decay_reverse, Tensor? log_gain, "
+    "Tensor? self_weight, Tensor? mask, Tensor? cu_seqlens, Tensor? orders, int norm, int direction, int chunk_size, "
+    "bool wide, Tensor[] states, bool return_states"
 )
-DIFFERENTIABLE = ("q", "k", "v", "log_decay", "log_gain", "self_weight")  # and the states
+OPTIONAL = ("log_decay", "log_decay_reverse", "log_gain", "self_weight")  # and differentiable: the rows of numbers
+DIFFERENTIABLE = ("q", "k", "v", *OPTIONAL)  # and the states
+TENSORS = 10  # so many of the first arguments
 
 
 class Arguments(NamedTuple):
@@ -25,6 +27,7 @@ class Arguments(NamedTuple):
     k: Tensor
     v: Tensor
     log_decay: Tensor | None
+    log_decay_reverse: Tensor | None  # None: as log_decay
     log_gain: Tensor | None
     self_weight: Tensor | None
     mask: Tensor | None
@@ -40,20 +43,19 @@ class Arguments(NamedTuple):
     @property
     def tensors(self) -> list[Any]:
         """All of them, those that are differentiable first but for the states, which come last."""
-        return [*self[:9], *self.states]
+        return [*self[:TENSORS], *self.states]
 
     @property
     def options(self) -> list[Any]:
-        return [*self[9:13], self.return_states]
+        return [*self[TENSORS:-2], self.return_states]
 
     @staticmethod
     def of(tensors: Sequence[Any], options: Sequence[Any]) -> "Arguments":
-        return Arguments._make([*tensors[:9], *options[:4], list(tensors[9:]), options[4]])
+        return Arguments._make([*tensors[:TENSORS], *options[:-1], list(tensors[TENSORS:]), options[-1]])
 
     def call(self) -> Call:
         """The call of `lion.attention` that these are of, but for norm, direction and states."""
-        call = Call(self.q, self.k, self.v, self.log_decay, log_gain=self.log_gain, self_weight=self.self_weight)
-        return call._replace(mask=self.mask, cu_seqlens=self.cu_seqlens, orders=self.orders)
+        return Call(**{name: getattr(self, name) for name in Arguments._fields[:TENSORS]})
 
     def to_differentiate(self) -> bool:
         return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in self.tensors)
@@ -100,6 +102,7 @@ def problem_of(x: Arguments) -> Any:
     sums, orders, cu_seqlens = accumulation_dtype(x.q), x.orders, x.cu_seqlens
     q, k, v = readable(x.q), readable(x.k), readable(x.v)
     log_decay, log_gain, weight = _numbers(x.log_decay, sums), _numbers(x.log_gain, sums), _numbers(x.self_weight, sums)
+    log_decay_reverse = _numbers(x.log_decay_reverse, sums)
     B, T, H, D = q.shape
     p = Problem(
         B=B,
@@ -117,6 +120,8 @@ def problem_of(x: Arguments) -> Any:
         self_weight_channels=D if is_diagonal(weight) else 1,
     )
     p.put(q=q, k=k, v=v, log_decay=log_decay, log_gain=log_gain, self_weight=weight)
+    if log_decay_reverse is not None:
+        p.put(log_decay_reverse=log_decay_reverse)
     if x.mask is not None:
         p.mask = address(x.mask), *x.mask.stride(), 0
     if cu_seqlens is not None:
@@ -125,7 +130,7 @@ def problem_of(x: Arguments) -> Any:
     if orders is not None:
         orders = torch.atleast_2d(orders).long().contiguous()
         p.order, p.orders, p.decay_per_order = address(orders), len(orders), _per_order(log_decay, q)
-    p.alive = q, k, v, log_decay, log_gain, weight, cu_seqlens, orders
+    p.alive = q, k, v, log_decay, log_decay_reverse, log_gain, weight, cu_seqlens, orders
     if x.states:
         states = [[y if y is None else y.contiguous() for y in x.entering(way)] for way in (False, True)]
         p.entering = _pointers(*states[0]), _pointers(*states[1])
@@ -191,13 +196,20 @@ def by_way(x: Arguments, tensors: Sequence[Tensor | None]) -> tuple[tuple[int, i
 # The results of the backward pass
 
 
-def room_for_gradient(x: Tensor | None, of: Arguments, make: Callable[..., Tensor]) -> Tensor | None:
-    """Of decays, gates or weights: for every token, even if they are the same for all."""
-    if x is None:
-        return None
-    B, T, H, D = of.q.shape
-    heads = H * len(torch.atleast_2d(of.orders)) if of.orders is not None and _per_order(x, of.q) else H
-    return make((B, T, heads, D) if is_diagonal(x) else (B, T, heads), dtype=accumulation_dtype(of.q))
+def room_for_gradients(x: Arguments, wanted: Sequence[bool], make: Callable[..., Tensor]) -> dict[str, Tensor]:
+    """Of those in OPTIONAL that are wanted: for every token, even if they are the same for all."""
+    B, T, H, D = x.q.shape
+    heads = H * len(torch.atleast_2d(x.orders)) if x.orders is not None and _per_order(x.log_decay, x.q) else H
+    names = [name for name, want in zip(OPTIONAL, wanted, strict=True) if want]
+    if x.log_decay_reverse is not None and (wanted[0] or wanted[1]):  # the kernel has both or none
+        names = list(dict.fromkeys(["log_decay", "log_decay_reverse", *names]))
+        make = make if x.direction == 3 else x.q.new_zeros  # only of the walks that are taken
+    found = {}
+    for name in names:
+        rows = (B, T, heads if name.startswith("log_decay") else H)
+        channels = (D,) if is_diagonal(getattr(x, name)) else ()
+        found[name] = make(rows + channels, dtype=accumulation_dtype(x.q))
+    return found
 
 
 def summed(grad: Tensor | None, x: Tensor | None, of: Arguments) -> Tensor:

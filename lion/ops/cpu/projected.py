@@ -13,7 +13,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from lion.ops import flops
 from lion.ops.call import Call
-from lion.ops.checks import check
+from lion.ops.checks import as_pair, check
 from lion.ops.cpu import door, scan
 from lion.ops.cpu.features import MAPS, PLAIN, features, features_backward
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, LIBRARY, NORMS, below_autograd
@@ -23,10 +23,10 @@ from lion.ops.torch.door import check_like
 
 NO_MAP = -1
 FEATURES = {**MAPS, "identity": NO_MAP}
-WANTED = ("log_decay", "self_weight")  # whose gradients are wanted or not
-TENSORS = 6  # so many of the first arguments, those that are differentiable before the others
+WANTED = ("log_decay", "log_decay_reverse", "self_weight")  # whose gradients are wanted or not
+TENSORS = 7  # so many of the first arguments, those that are differentiable before the others
 SCHEMA = (
-    "Tensor y, Tensor? log_decay, Tensor? self_weight, Tensor? mask, Tensor? cu_seqlens, "
+    "Tensor y, Tensor? log_decay, Tensor? log_decay_reverse, Tensor? self_weight, Tensor? mask, Tensor? cu_seqlens, "
     "Tensor? orders, int heads, int channels, int map, int norm, int direction, int chunk_size, bool wide"
 )
 
@@ -36,6 +36,7 @@ class Projected(NamedTuple):
 
     y: Tensor
     log_decay: Tensor | None
+    log_decay_reverse: Tensor | None
     self_weight: Tensor | None
     mask: Tensor | None
     cu_seqlens: Tensor | None
@@ -66,10 +67,11 @@ class Projected(NamedTuple):
             q, k = mapped.unbind(2)
         tokens = self.mask, self.cu_seqlens, self.orders
         how = self.norm, self.direction, self.chunk_size
-        return Arguments(q, k, v, self.log_decay, None, self.self_weight, *tokens, *how, wide=self.wide)
+        decays = self.log_decay, self.log_decay_reverse
+        return Arguments(q, k, v, *decays, None, self.self_weight, *tokens, *how, wide=self.wide)
 
     def to_differentiate(self) -> bool:
-        given = self.y, self.log_decay, self.self_weight
+        given = self.y, self.log_decay, self.log_decay_reverse, self.self_weight
         return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
 
 
@@ -78,7 +80,7 @@ library = torch.library.Library("lion", "FRAGMENT")
 library.define(f"cpu_projected({SCHEMA}) -> (Tensor, Tensor, Tensor)")
 library.define(
     f"cpu_projected_backward(Tensor dout, Tensor out, Tensor den, Tensor features, {SCHEMA}, bool[] wanted) "
-    "-> (Tensor, Tensor, Tensor)"
+    "-> (Tensor, Tensor, Tensor, Tensor)"
 )
 projected_op = torch.ops.lion.cpu_projected.default
 projected_backward_op = torch.ops.lion.cpu_projected_backward.default
@@ -102,7 +104,7 @@ def attention(
     heads: int,
     channels: int,
     features: str,
-    log_decay: Tensor | None,
+    log_decay: Tensor | tuple[Tensor, Tensor] | None,
     *,
     self_weight: Tensor | float | None,
     norm: str,
@@ -113,11 +115,12 @@ def attention(
     chunk_size: int | None,
 ) -> Tensor:
     """`lion.attention` of the first columns of y [B, T, columns]: q, k and v of all heads, before the feature map."""
-    shape = heads, channels, FEATURES[features], NORMS[norm], DIRECTIONS[direction], chunk_size or 0, False
-    x = Projected(y, log_decay, None, mask, cu_seqlens, orders, *shape)
+    forward, reverse = as_pair(log_decay)
+    how = heads, channels, FEATURES[features], NORMS[norm], DIRECTIONS[direction], chunk_size or 0
+    x = Projected(y, forward, reverse, None, mask, cu_seqlens, orders, *how, wide=False)
     q, k, v = x.heads_of(y.detach())
-    call = Call(q, k, v, log_decay, self_weight=self_weight, norm=norm, direction=direction, chunk_size=chunk_size)
-    check(call._replace(mask=mask, cu_seqlens=cu_seqlens, orders=orders))
+    call = Call(q, k, v, forward, reverse, self_weight=self_weight, norm=norm, direction=direction)
+    check(call._replace(mask=mask, cu_seqlens=cu_seqlens, orders=orders, chunk_size=chunk_size))
     x = x._replace(self_weight=scan.weight_of(self_weight, q))
     return projected_op(*x._replace(wide=scan.keeps_wide(x, y)))[0].to(y.dtype)
 
@@ -145,13 +148,13 @@ def _backward(dout, out, den, mapped, *arguments):
     x, wanted = Projected(*arguments[:-1]), arguments[-1]
     _check_gradients(x, mapped, wanted)
     dy = x.y.new_empty(x.y.shape) if x.mask is None else x.y.new_zeros(x.y.shape)
-    wanted = wanted[0], False, wanted[1]
+    wanted = wanted[0], wanted[1], False, wanted[2]
     grads = scan.gradients(x.scan(mapped), dout, None, out, den, wanted=wanted, into=[*x.heads_of(dy)])
     if x.map != NO_MAP:
         both = x.queries_and_keys(dy)
         features_backward(both, x.queries_and_keys(x.y), x.map, out=both)
     dy[..., 3 * x.heads * x.channels :] = 0  # after the kernel, which asks for large pages where memory is fresh
-    return dy, grads[3], grads[5]
+    return dy, grads[3], grads[4], grads[6]
 
 
 library.impl("cpu_projected", _forward, "CPU")
@@ -172,7 +175,7 @@ def _(dout, out, den, mapped, *arguments):
     _check_gradients(x, mapped, wanted)
     door.check_scan(x.scan())
     door.check_gradients(x.scan(), dout, None, out, den)
-    given = zip((x.y, x.log_decay, x.self_weight), (True, *wanted), strict=True)
+    given = zip((x.y, *(getattr(x, name) for name in WANTED)), (True, *wanted), strict=True)
     return tuple(y.new_empty(y.shape) if want and y is not None else x.y.new_empty(0) for y, want in given)
 
 
@@ -193,7 +196,7 @@ class _Projected(torch.autograd.Function):
         if torch.is_grad_enabled():  # a second derivative may be asked for
             function = lambda *y: plainly_computed(Projected(*y, *ctx.options))  # noqa: E731
             return *differentiable_gradients(function, tensors, [dout]), *nothing
-        wanted = list(ctx.needs_input_grad[1:3])
+        wanted = list(ctx.needs_input_grad[1:4])
         grads = below_autograd(projected_backward_op, dout, out, den, mapped, *tensors, *ctx.options, wanted)
         found = [grad if want else None for grad, want in zip(grads, (True, *wanted), strict=True)]
         return *found, *[None] * (TENSORS - len(found)), *nothing
@@ -209,7 +212,7 @@ def plainly_computed(x: Projected) -> list[Tensor | None]:
 
 def _with_autograd(*arguments):
     x = Projected(*arguments)
-    door.check_tangents((x.y, x.log_decay, x.self_weight))
+    door.check_tangents((x.y, x.log_decay, x.log_decay_reverse, x.self_weight))
     if x.to_differentiate():
         return _Projected.apply(*x)
     with torch._C._AutoDispatchBelowAutograd():
@@ -240,7 +243,7 @@ def _flops(*shapes, **which) -> int:
     x: Any = Projected(*shapes)
     q: Any = (*x.y[:2], x.heads, x.channels)
     tokens, how = (x.mask, x.cu_seqlens, x.orders), (x.norm, x.direction, x.chunk_size, x.wide)
-    return flops.of_shapes(Arguments(q, q, q, x.log_decay, None, x.self_weight, *tokens, *how), **which)
+    return flops.of_shapes(Arguments(q, q, q, x.log_decay, None, None, x.self_weight, *tokens, *how), **which)
 
 
 @register_flop_formula(torch.ops.lion.cpu_projected)

@@ -29,6 +29,7 @@ from lion.ops.cpu.library import (
 )
 from lion.ops.cpu.problem import (
     DIFFERENTIABLE,
+    OPTIONAL,
     SCHEMA,
     Arguments,
     by_way,
@@ -37,7 +38,7 @@ from lion.ops.cpu.problem import (
     problem_of,
     put_outputs,
     readable,
-    room_for_gradient,
+    room_for_gradients,
     summed,
 )
 from lion.ops.plain import differentiable_gradients
@@ -49,9 +50,8 @@ library = torch.library.Library("lion", "FRAGMENT")
 library.define(f"cpu_scan({SCHEMA}) -> (Tensor, Tensor, Tensor[])")
 library.define(
     f"cpu_scan_backward(Tensor dout, Tensor? dden, Tensor out, Tensor den, Tensor?[] dstates, {SCHEMA}, bool[] wanted) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor[])"
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor[])"
 )
-WANTED = ("log_decay", "log_gain", "self_weight")  # whose gradients are wanted or not
 
 scan_op = torch.ops.lion.cpu_scan.default
 scan_backward_op = torch.ops.lion.cpu_scan_backward.default
@@ -88,6 +88,7 @@ def arguments_of(call: Call) -> Arguments:
         call.k,
         call.v,
         call.log_decay,
+        call.log_decay_reverse,
         call.log_gain,
         weight_of(call.self_weight, call.q),
         call.mask,
@@ -116,28 +117,28 @@ def _parts(state: State | None, call: Call) -> Sequence[Tensor]:
 
 
 def _states_of(call: Call, parts: Sequence[Tensor]) -> States:
-    cost, total = lowering.per_token(call.log_decay, call.q), None
     B, T, H, _ = call.q.shape
-    if cost is not None:
-        cost = cost.expand(B, T, H, -1)
-        total = (cost if call.mask is None else torch.where(call.mask[..., None, None], cost, 0)).sum(1)
     each = iter(parts)
 
-    def behind(state: State | None) -> State:
+    def behind(state: State | None, log_decay: Tensor | None) -> State:
         sums, keys, scale = next(each), next(each), next(each)
-        crossed = keys.new_zeros(B, H, 1) if total is None else total
+        cost = lowering.per_token(log_decay, call.q)
+        cost = keys.new_zeros(1, 1, 1, 1) if cost is None else cost
+        cost = cost.expand(B, T, H, -1)
+        crossed = (cost if call.mask is None else torch.where(call.mask[..., None, None], cost, 0)).sum(1)
         crossed = crossed if state is None else crossed + state.log_decay
         return State(sums, keys, crossed, None if call.log_gain is None else scale)
 
-    forward = behind(call.forward_state) if call.direction != "reverse" else None
-    return States(forward, behind(call.reverse_state) if call.direction != "forward" else None)
+    forward, reverse = call.log_decays
+    first = behind(call.forward_state, forward) if call.direction != "reverse" else None
+    return States(first, behind(call.reverse_state, reverse) if call.direction != "forward" else None)
 
 
 def _unmasked(call: Call) -> Tensor:
     """Divided by what the sum would be without decays: two calls, each at a scale of its own."""
     x = arguments_of(call)._replace(wide=True)
     num, scales, _ = _scan(x)
-    _, den, _ = _scan(x._replace(v=call.v[..., :0], log_decay=None, self_weight=None))
+    _, den, _ = _scan(x._replace(v=call.v[..., :0], log_decay=None, log_decay_reverse=None, self_weight=None))
     if call.log_gain is not None:
         den, scale = den
         num = num * (scales[1] - scale).detach().exp().unsqueeze(-1)
@@ -192,9 +193,9 @@ def _prepared(x: Arguments):
     return p, (out, den, left)
 
 
-def prepared(*arguments):
+def prepared(call: Call):
     """A forward call of which only the work itself is left to be done. For measuring."""
-    p, results = _prepared(Arguments(*arguments))
+    p, results = _prepared(arguments_of(call))
 
     def run(_alive=results) -> None:
         loaded().run(p, backward=False)
@@ -204,27 +205,26 @@ def prepared(*arguments):
 
 def _backward(dout, dden, out, den, dstates, *arguments):
     x, wanted = Arguments(*arguments[:-1]), arguments[-1]
-    door.check_wanted(wanted, WANTED, x)
+    door.check_wanted(wanted, OPTIONAL, x)
     return gradients(x, dout, dden, out, den, dstates, wanted=wanted)
 
 
 def gradients(x: Arguments, dout, dden, out, den, dstates=(), *, wanted, into=None):
-    """Of q, k and v, in the tensors `into`, of any strides, if they are given; of the next three; and of the states."""
+    """Of q, k and v, in the tensors `into`, of any strides, if given; of those in OPTIONAL; and of the states."""
     if not (door.usual(x) and door.usual_gradients(x, dout, dden, out, den, dstates)):
         door.check_scan(x)
         door.check_gradients(x, dout, dden, out, den, dstates)
     p = problem_of(x)
     make = x.q.new_empty if x.mask is None else x.q.new_zeros  # the kernel writes the rows of real tokens
     into = [make(y.shape) for y in (x.q, x.k, x.v)] if into is None else into
-    given = x.log_decay, x.log_gain, x.self_weight
-    others = [room_for_gradient(y, x, make) if want else None for y, want in zip(given, wanted, strict=True)]
+    others = room_for_gradients(x, wanted, make)
     put_outputs(p, x, readable(out), den)
     if x.norm == NO_OUTPUT:
         into[0] = x.q.new_empty(0)
     else:
         dout = readable(dout)
         p.put(dout=dout, dq=into[0], dden=dden[0] if dden is not None and dden.dim() == 4 else dden)
-    p.put(dk=into[1], dv=into[2], dlog_decay=others[0], dlog_gain=others[1], dself_weight=others[2])
+    p.put(dk=into[1], dv=into[2], **{f"d{name}": grad for name, grad in others.items()})
     dleft = _whole(x, dstates)
     if dleft:
         p.dleaving = by_way(x, dleft)
@@ -232,7 +232,9 @@ def gradients(x: Arguments, dout, dden, out, den, dstates=(), *, wanted, into=No
     if dentered:
         p.dentering = by_way(x._replace(direction=3), dentered)
     loaded().run(p, backward=True)
-    return *into, *(summed(grad, y, x) for grad, y in zip(others, given, strict=True)), _with_scales(x, dentered)
+    named = dict(zip(OPTIONAL, wanted, strict=True))
+    sums = (summed(others.get(name) if want else None, getattr(x, name), x) for name, want in named.items())
+    return *into, *sums, _with_scales(x, dentered)
 
 
 def _whole(x: Arguments, dstates: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -291,8 +293,8 @@ def _(dout, dden, out, den, dstates, *arguments):
     x, wanted = Arguments(*arguments[:-1]), arguments[-1]
     door.check_scan(x)
     door.check_gradients(x, dout, dden, out, den, dstates)
-    door.check_wanted(wanted, WANTED, x)
-    named = {"q": x.norm != NO_OUTPUT, "k": True, "v": True, **dict(zip(WANTED, wanted, strict=True))}
+    door.check_wanted(wanted, OPTIONAL, x)
+    named = {"q": x.norm != NO_OUTPUT, "k": True, "v": True, **dict(zip(OPTIONAL, wanted, strict=True))}
     grads = [_like(getattr(x, name) if want else None, x) for name, want in named.items()]
     return *grads, [_like(y, x) for y in x.states]
 
@@ -326,7 +328,7 @@ class _Scan(torch.autograd.Function):
             function = lambda *y: plainly_computed(Arguments.of(y, ctx.options))  # noqa: E731
             return None, *differentiable_gradients(function, tensors, [dout, dden, *dstates])
         needed = dict(zip(Arguments._fields, ctx.needs_input_grad[1:], strict=False))
-        wanted = [needed[name] for name in WANTED]
+        wanted = [needed[name] for name in OPTIONAL]
         *grads, of_states = below_autograd(scan_backward_op, dout, dden, out, den, list(dstates), *x, wanted)
         found = {name: grad for name, grad in zip(DIFFERENTIABLE, grads, strict=True) if needed[name]}
         if x.norm == NO_OUTPUT:

@@ -197,8 +197,8 @@ class Stepwise {
     }
     for (Int v = 0; v < values_; ++v) dvalues[v] = sum<T>(along[v]);
     if (!p_.dlog_decay.data) return;
-    T* to = at<T>(p_.dlog_decay, walk.head.b, y.t, walk.head.decay_head(walk.order));
-    bool first = walk.own && (walk.order == 0 || p_.decay_per_order);
+    T* to = at<T>(walk.head.dlog_decay(walk.back), walk.head.b, y.t, walk.head.decay_head(walk.order));
+    bool first = (walk.own || walk.head.two_sided()) && (walk.order == 0 || p_.decay_per_order);
     for (Int d = 0; d < p_.D; ++d) to[d] = first ? dcost[d] : to[d] + dcost[d];
   }
 
@@ -272,8 +272,9 @@ class Stepwise {
 
   // The decays of leaving a token. Fixed ones are found once.
   void factors(const Walk& walk, Int t, bool first, T* grow, T* same) const {
-    if (!first && p_.log_decay.token == 0) return;
-    const T* logs = at<T>(p_.log_decay, walk.head.b, t, walk.head.decay_head(walk.order));
+    const Rows& decays = walk.head.log_decay(walk.back);
+    if (!first && decays.token == 0) return;
+    const T* logs = at<T>(decays, walk.head.b, t, walk.head.decay_head(walk.order));
     bool fine = true;
     for (Int d = 0; d < p_.D; ++d) fine &= logs[d] <= 0;
     if (!fine) throw std::domain_error("log_decay");

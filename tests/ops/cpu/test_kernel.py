@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.utils._pytree import tree_map_only
 
 import lion
 from lion.ops import reference
@@ -40,7 +41,7 @@ LAYOUTS = {
     H=st.integers(1, 5),
     D=st.sampled_from([1, 3, 4, 7, 8, 16, 17, 24]),
     V=st.sampled_from([1, 2, 5, 8, 16, 19]),
-    options=st.fixed_dictionaries(dict.fromkeys(("gain", "self_weight", "mask", "packed"), flag)),
+    options=st.fixed_dictionaries(dict.fromkeys(("gain", "self_weight", "mask", "packed", "two_sided"), flag)),
     orders=st.integers(0, 3),
     norm=st.sampled_from(["sum", "max", "none", "unmasked"]),
     direction=st.sampled_from(["both", "forward", "reverse"]),
@@ -61,7 +62,7 @@ def test_fuzz(
         kwargs[name] = LAYOUTS[layout](kwargs[name])
     how = {"norm": norm, "direction": direction}
     want = output_and_gradients(reference.attention, kwargs, **how)
-    cast = {n: x.detach().to(dtype) if x is not None and x.is_floating_point() else x for n, x in kwargs.items()}
+    cast = tree_map_only(torch.Tensor, lambda x: x.detach().to(dtype) if x.is_floating_point() else x, kwargs)
     got = output_and_gradients(lion.attention, cast, backend="cpu", chunk_size=chunk_size, **how)
     if dtype == torch.float64:
         assert_same(got, want, 1e-10)
@@ -95,7 +96,8 @@ def test_the_same_bits_from_any_number_of_threads(decay, B, H, T):
 @pytest.mark.parametrize("decay", ["per token", "diagonal"])
 def test_many_chunks(decay, direction, chunk_size):
     """The flow over the borders, from which decays get their gradients, begins anew every 8 chunks."""
-    kwargs = problem(decay, B=1, T=2311, H=1, gain=decay == "per token")
+    two_sided = chunk_size in (7, None)
+    kwargs = problem(decay, B=1, T=2311, H=1, gain=decay == "per token", two_sided=two_sided)
     want = output_and_gradients(lion.attention, kwargs, backend="torch", form="full", direction=direction)
     got = output_and_gradients(lion.attention, kwargs, backend="cpu", chunk_size=chunk_size, direction=direction)
     assert_same(got, want, 1e-10)
@@ -106,10 +108,10 @@ def test_many_chunks(decay, direction, chunk_size):
 @pytest.mark.parametrize("decay", ["fixed diagonal", "diagonal"])
 def test_few_values_to_a_head(decay, norm, orders):
     """Mamba's heads have one: states go from token to token, on the way back in segments of 128."""
-    kwargs = problem(decay, B=1, T=300, H=3, D=16, V=1, orders=orders, per_order=True)
+    kwargs = problem(decay, B=1, T=300, H=3, D=16, V=1, orders=orders, per_order=True, two_sided=norm == "none")
     want = output_and_gradients(lion.attention, kwargs, backend="torch", form="full", norm=norm)
     assert_same(output_and_gradients(lion.attention, kwargs, backend="cpu", norm=norm), want, 1e-10)
-    kwargs = {n: x.float() if x is not None and x.is_floating_point() else x for n, x in kwargs.items()}
+    kwargs = tree_map_only(torch.Tensor, lambda x: x.detach().float() if x.is_floating_point() else x, kwargs)
     one, three = (outputs_with(threads, kwargs, norm=norm) for threads in (1, 3))
     assert all(torch.equal(three[name], x) for name, x in one.items())
 

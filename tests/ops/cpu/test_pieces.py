@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map_only
 
 import lion
 from lion.ops import kernels
@@ -11,6 +12,7 @@ from lion.ops.cpu import library
 from lion.ops.state import State
 from tests import SEED, THOROUGH
 from tests.ops.problems import DECAYS, problem
+from tests.ops.problems import leaves as leaves_of
 from tests.ops.test_states import DIRECTIONS, NORMS, assert_close, cut, delta_problem, in_pieces, with_gradients
 
 pytestmark = pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no compiled kernels: {library.LIBRARY}")
@@ -33,6 +35,7 @@ def drawn(draw, lengths):
         gain="diagonal" not in decay and draw.random() < 0.4,
         mask=draw.random() < 0.3,
         self_weight=draw.random() < 0.4,
+        two_sided=draw.random() < 0.4,
     )
     return kwargs, {"norm": draw.choice(NORMS), "direction": draw.choice(DIRECTIONS)}
 
@@ -41,6 +44,7 @@ def states_for(kwargs, direction, draw):
     """States of any numbers, as they may come in; not of every walk."""
     B, _, H, D = kwargs["q"].shape
     decay, found = kwargs["log_decay"], {}
+    decay = decay[0] if isinstance(decay, tuple) else decay
     channels = D if decay is not None and decay.dim() in (2, 4) else 1
     for way in WAYS[direction]:
         if draw.random() < 0.3:
@@ -53,18 +57,18 @@ def states_for(kwargs, direction, draw):
 
 def everything(backend, kwargs, states, options, only_states, weights):
     """Outputs and states, and the gradients of all that comes in, along fixed directions."""
-    leaves = {n: x for n, x in kwargs.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
-    leaves = {n: x.detach().clone().requires_grad_() for n, x in leaves.items()}
+    kwargs = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), kwargs)
+    leaves = leaves_of(kwargs)
     given = {
         name: State(*(x if x is None else x.clone().requires_grad_() for x in state)) for name, state in states.items()
     }
     parts = {f"{n} {part}": x for n, state in given.items() for part, x in state._asdict().items() if x is not None}
     found = {}
     if only_states:
-        inputs = {n: leaves.get(n, kwargs[n]) for n in ("k", "v", "log_decay", "log_gain", "mask")}
+        inputs = {n: kwargs[n] for n in ("k", "v", "log_decay", "log_gain", "mask")}
         left = backend(**inputs, direction=options["direction"], **given)
     else:
-        found["output"], left = backend(**{**kwargs, **leaves}, **options, **given, return_states=True)
+        found["output"], left = backend(**kwargs, **options, **given, return_states=True)
     for way, state in left._asdict().items():
         if state is not None:
             found |= {f"{way} {part}": x for part, x in state._asdict().items() if x is not None}
