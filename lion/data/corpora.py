@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lion.configs import checked
-from lion.data.cache import stamps
 from lion.data.sources.fetching import located
 from lion.data.sources.hub import hub_rows, on_hub
 from lion.data.tables import check_text, ending, place, records, text_blocks, text_lines
+from lion.data.token_files import stamps
 from lion.limits import SomeExamples
 from lion.ops.checks import one_of
 from lion.terminal import listed

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lion.data.cache import TokenFile, cached, load_numbers, reading_cache, stamps
 from lion.data.sources.fetching import located
 from lion.data.tables import check_file, ending, place, text_blocks
+from lion.data.token_files import TokenFile, cached, load_numbers, reading_cache, stamps
 from lion.files import DamagedFile, read_json, write_json
 from lion.progress import progress
 from lion.terminal import brief

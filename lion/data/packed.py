@@ -12,9 +12,9 @@ from lion.configs import checked
 from lion.data import digests
 from lion.data.augment import draws
 from lion.data.batches import IGNORED, Batch, masked, padded_width, split_keys
-from lion.data.cache import TokenFile, cached, reading_cache
 from lion.data.corpora import Documents, as_documents
 from lion.data.splits import uniform
+from lion.data.token_files import TokenFile, cached, reading_cache
 from lion.data.tokenizers import TextTokenizer
 from lion.files import DamagedFile, read_json, write_json
 from lion.limits import ShareBelowOne, SomeShare, SomeTokens

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from lion.data.cache import stamps
 from lion.data.images import load_images
 from lion.data.labelled import imdb
 from lion.data.long_range import arena_files as files
@@ -23,6 +22,7 @@ from lion.data.long_range.pathfinder import COUNTS as PATHFINDER_COUNTS
 from lion.data.long_range.pathfinder import pathfinder_rules, write_pathfinder
 from lion.data.long_range.sequences import SPLITS, Counts, Kind, Rows, Sequences, SequenceWriter, kept
 from lion.data.sources.fetching import FETCHED, fetch, lion_data_folder
+from lion.data.token_files import stamps
 from lion.ops.checks import one_of
 
 BYTES = 257  # tokens of text: padding and 256 bytes

@@ -17,7 +17,7 @@ import torch
 from lion.configs import checked
 from lion.data import digests
 from lion.data.batches import Batch, padded_width, split_keys
-from lion.data.cache import TokenFile, cached, load_numbers, reading_cache
+from lion.data.token_files import TokenFile, cached, load_numbers, reading_cache
 from lion.files import DamagedFile, read_json, write_json
 from lion.limits import Processes, SomeExamples, Tokens
 from lion.machine import processors
