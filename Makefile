@@ -10,7 +10,7 @@ demo: .venv/ready
 test: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror lion/ops/cpu/*.h lion/ops/cpu/*.cpp
+	$(BIN)/clang-format --dry-run --Werror lion/ops/cpu/src/*
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
@@ -20,7 +20,7 @@ torture: .venv/ready  # kills, faults, damage and nonsense, for 40 minutes: a ta
 thorough: .venv/ready  # all of the tests, the slow ones too
 	LION_THOROUGH=1 $(BIN)/python -m pytest -n 2
 
-KERNELS := setup.py $(wildcard lion/ops/cpu/*.h lion/ops/cpu/*.cpp)
+KERNELS := setup.py $(wildcard lion/ops/cpu/src/*)
 
 .venv/ready: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv

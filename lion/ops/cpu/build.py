@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
+SOURCES = HERE / "src"
 NAME = "liblion_cpu.so"
 FAILURE = "build_failed.txt"  # why there is no library; `lion doctor` shows it
 
@@ -50,7 +51,7 @@ def build(target: Path, *, extra_flags: Sequence[str] = (), instruction_sets: di
             object_ = Path(folder, f"{name}.o")
             defines = [f"-DLION_VECTOR_BYTES={width}", f"-DLION_KERNELS={name}", f'-DLION_NAME="{name}"']
             try:
-                run([compiler, *flags, *special, *defines, "-c", str(HERE / "kernels.cpp"), "-o", str(object_)])
+                run([compiler, *flags, *special, *defines, "-c", str(SOURCES / "kernels.cpp"), "-o", str(object_)])
             except BuildError:
                 if name == "baseline":
                     raise
@@ -62,7 +63,7 @@ def build(target: Path, *, extra_flags: Sequence[str] = (), instruction_sets: di
         objects = {name: object_ for name, object_ in zip(wanted, pool.map(kernels, wanted), strict=True) if object_}
         has = [f"-DLION_HAS_{name.upper()}" for name in objects]
         library = Path(folder, "library.o")
-        run([compiler, *flags, *has, "-c", str(HERE / "library.cpp"), "-o", str(library)])
+        run([compiler, *flags, *has, "-c", str(SOURCES / "library.cpp"), "-o", str(library)])
         linked = Path(folder, NAME)
         inputs = [*map(str, objects.values()), str(library)]
         run(

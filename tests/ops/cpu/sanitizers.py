@@ -59,7 +59,7 @@ def checks_threads(folder: Path) -> Path:
     flags = [x for x in build.FLAGS if x not in ("-O2", "-fPIC")] + ["-fsanitize=thread", "-fPIE", *QUICK]
     (name, kernels) = next(iter(WIDE.items()))
     defines = [f"-DLION_VECTOR_BYTES={kernels.vector_bytes}", f"-DLION_KERNELS={name}", f'-DLION_NAME="{name}"']
-    sources = [build.HERE / "kernels.cpp", build.HERE / "library.cpp", HERE / "threads.cpp"]
+    sources = [build.SOURCES / "kernels.cpp", build.SOURCES / "library.cpp", HERE / "threads.cpp"]
     try:
         build.run([compiler, *flags, *defines, *map(str, sources), "-o", str(program), "-rdynamic", "-ldl"])
         tried = subprocess.run([program], input="", capture_output=True, text=True)

@@ -149,7 +149,7 @@ int main() {{
 def test_exponents_of_any_size_are_defined(tmp_path, sanitizers):
     """Where gates differ by e^145 a walk that is not gone has such costs; nobody uses what they become."""
     source, program = tmp_path / "exponents.cpp", str(tmp_path / "exponents")
-    source.write_text(EXPONENTS.format(header=build.HERE / "decay.h"))
+    source.write_text(EXPONENTS.format(header=build.SOURCES / "decay.h"))
     flags = ["-std=c++2a", "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
     build.run([build.find_compiler(), *flags, str(source), "-o", program])
     run = subprocess.run([program], capture_output=True, text=True)

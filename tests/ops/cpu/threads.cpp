@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "../../../lion/ops/cpu/problem.h"
+#include "../../../lion/ops/cpu/src/problem.h"
 
 extern "C" {
 int lion_run(const lion::Problem* problem, int backward, const char* name);

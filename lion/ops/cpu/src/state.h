@@ -52,14 +52,14 @@ class OneState {
   struct Scratch {
     T *q, *k, *v, *g, *out, *part;  // rows
     T *scale, *factor, *dden;       // [BLOCK]
-    Ahead ahead;
+    Prefetch prefetch;
 
-    void take(Pieces& pieces, Int d_row, Int v_row) {
-      for (T** x : {&q, &k}) *x = pieces.take<T>(BLOCK * d_row);
-      for (T** x : {&v, &g}) *x = pieces.take<T>(BLOCK * v_row);
-      out = pieces.take<T>(BLOCK * std::max(d_row, v_row));
-      part = pieces.take<T>(v_row);
-      for (T** x : {&scale, &factor, &dden}) *x = pieces.take<T>(BLOCK);
+    void take(Arena& arena, Int d_row, Int v_row) {
+      for (T** x : {&q, &k}) *x = arena.take<T>(BLOCK * d_row);
+      for (T** x : {&v, &g}) *x = arena.take<T>(BLOCK * v_row);
+      out = arena.take<T>(BLOCK * std::max(d_row, v_row));
+      part = arena.take<T>(v_row);
+      for (T** x : {&scale, &factor, &dden}) *x = arena.take<T>(BLOCK);
     }
   };
 
@@ -102,10 +102,10 @@ class OneState {
   void blocks(Int piece, const Stage& stage) {
     thread_local Buffer memory;
     Scratch x;
-    Pieces count;
+    Arena count;
     x.take(count, d_row_, v_row_);
-    Pieces pieces(memory.reserve(count.used()));
-    x.take(pieces, d_row_, v_row_);
+    Arena arena(memory.reserve(count.used()));
+    x.take(arena, d_row_, v_row_);
     Int group = piece % groups_, segment = piece / groups_ % segments_, sequence = piece / groups_ / segments_;
     const auto& s = sequences_[sequence];
     Int end = std::min(s.tokens, (segment + 1) * SEGMENT), last_head = std::min(p_.H, (group + 1) * GROUP);
@@ -115,18 +115,19 @@ class OneState {
         for (Int i = 0; i < y.n; ++i) y.tokens[i] = token(s, first + i);
         read_gates(y);
         bool more = h + 1 < last_head;
-        expect(stage, s, more ? first : first + BLOCK, end, more ? h + 1 : group * GROUP, x.ahead);
+        prefetch_next(stage, s, more ? first : first + BLOCK, end, more ? h + 1 : group * GROUP, x.prefetch);
         (this->*stage.work)(y);
       }
   }
 
   // Fetches what the work on the next block will touch.
-  void expect(const Stage& stage, const Sequences::Sequence& s, Int first, Int end, Int h, Ahead& ahead) const {
-    ahead.clear();
+  void prefetch_next(const Stage& stage, const Sequences::Sequence& s, Int first, Int end, Int h,
+                     Prefetch& prefetch) const {
+    prefetch.clear();
     for (const Rows* rows : stage.touches) {
       HeadRows next = rows_of<T>(*rows, p_, s.row, h);
       for (Int i = first; i < std::min(first + BLOCK, end); ++i)
-        ahead.add(next.row<char>(token(s, i)), std::min(p_.D, p_.V) * Int(sizeof(T)));
+        prefetch.add(next.row<char>(token(s, i)), std::min(p_.D, p_.V) * Int(sizeof(T)));
     }
   }
 
@@ -153,7 +154,7 @@ class OneState {
     bool there = lies_evenly<T>(to, columns, y.in_order);
     sum.c = there ? to.row<T>(y.tokens[0]) : y.x.out;
     sum.c_row = there ? step_between<T>(to, y.tokens, y.n) : std::max(d_row_, v_row_);
-    sum.ahead = &y.x.ahead;
+    sum.prefetch = &y.x.prefetch;
     multiply<T>(y.n, columns, sum);
     if (!there) scatter(sum.c, sum.c_row, y.tokens, y.n, columns, to);
     return {sum.c, sum.c_row};
@@ -192,7 +193,7 @@ class OneState {
                  .c_row = v_row_,
                  .plain = {y.n, rows, 1, d_row_, columns, v_row_},
                  .fresh = false,
-                 .ahead = &y.x.ahead});
+                 .prefetch = &y.x.prefetch});
     if (has_den(p_)) add_columns<T>(rows, d_row_, y.n, p_.D, weights, {0, 1}, sums_of(to), nullptr);
   }
 

@@ -36,10 +36,10 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-// Hands out pieces of a buffer. Run once without memory it counts how much is needed.
-class Pieces {
+// Hands out arena of a buffer. Run once without memory it counts how much is needed.
+class Arena {
  public:
-  explicit Pieces(void* base = nullptr) : base_(static_cast<char*>(base)) {}
+  explicit Arena(void* base = nullptr) : base_(static_cast<char*>(base)) {}
 
   template <class T>
   T* take(Int count) {
@@ -160,7 +160,7 @@ inline T dot(const T* x, const T* y, Int n) {  // of padded rows
 // Sums that are built up over several visits, then handed over. They grow in the result itself if that has
 // the precision for it, else in memory of their own.
 template <class T>
-struct Growing {
+struct Accumulator {
   HeadRows out;
   T* own = nullptr;  // [tokens, columns]
   Int columns = 0, first_token = 0;

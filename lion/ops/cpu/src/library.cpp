@@ -71,7 +71,7 @@ GompParallel pool() {
 }
 
 // Fresh memory of a large result comes page by page, each with a trap into the kernel. Ask for large pages.
-void expect_writes(const Rows& rows, std::int64_t batches, std::int64_t size) {
+void use_large_pages(const Rows& rows, std::int64_t batches, std::int64_t size) {
 #if defined(MADV_HUGEPAGE)
   constexpr std::uintptr_t page = 1 << 21;
   std::uintptr_t first = reinterpret_cast<std::uintptr_t>(rows.data);
@@ -156,9 +156,9 @@ int lion_run(const lion::Problem* problem, int backward, const char* name) {
   lion::Problem const& p = *problem;
   std::int64_t item = p.dtype == lion::FLOAT64 ? 8 : p.dtype == lion::FLOAT32 ? 4 : 2;
   if (backward)
-    for (const lion::Rows* rows : {&p.dq, &p.dk, &p.dv}) lion::expect_writes(*rows, p.B, item);
+    for (const lion::Rows* rows : {&p.dq, &p.dk, &p.dv}) lion::use_large_pages(*rows, p.B, item);
   else
-    lion::expect_writes(p.out, p.B, item);
+    lion::use_large_pages(p.out, p.B, item);
   return lion::guarded([&] { (backward ? kernels->backward : kernels->forward)(p, lion::parallel); });
 }
 

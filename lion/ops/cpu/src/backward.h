@@ -5,7 +5,7 @@
 // decayed q dnum^T, gives dk and dv. Each is kept as its transpose too where that is what a product needs.
 #pragma once
 
-#include "chunk.h"
+#include "passes.h"
 
 namespace lion {
 namespace {
@@ -19,89 +19,59 @@ struct BackwardScratch {
   T *dden, *arrive, *leave, *arrive_back, *leave_back, *dgain;
   T *dcost, *dcost_back;  // of leaving on and back; the same if both cost the same
   Int d_row, v_row, c_row;
-  Ahead ahead;
+  Prefetch prefetch;
 
-  void take(Pieces& pieces, const Problem& p, Int chunk) {
+  void take(Arena& arena, const Problem& p, Int chunk) {
     Int rows = round_up(chunk, W<T>);
     d_row = leading<T>(p.D), v_row = leading<T>(p.V), c_row = leading<T>(chunk);
-    tokens.take(pieces, chunk);
-    for (T** x : {&q, &k, &dq, &dk}) *x = pieces.take<T>(rows * d_row);
-    part = pieces.take<T>(rows * std::max(d_row, v_row));
-    for (T** x : {&v, &g, &dv}) *x = pieces.take<T>(rows * v_row);
-    for (T** x : {&scores, &dscores, &mask, &products}) *x = pieces.take<T>(rows * c_row);
-    transposed = pieces.take<T>(round_up(std::max(p.D, p.V), W<T>) * c_row);
-    for (T** x : {&dden, &arrive, &leave, &arrive_back, &leave_back, &dcost, &dgain}) *x = pieces.take<T>(rows);
-    dcost_back = p.log_decay_reverse.data ? pieces.take<T>(rows) : dcost;
+    tokens.take(arena, chunk);
+    for (T** x : {&q, &k, &dq, &dk}) *x = arena.take<T>(rows * d_row);
+    part = arena.take<T>(rows * std::max(d_row, v_row));
+    for (T** x : {&v, &g, &dv}) *x = arena.take<T>(rows * v_row);
+    for (T** x : {&scores, &dscores, &mask, &products}) *x = arena.take<T>(rows * c_row);
+    transposed = arena.take<T>(round_up(std::max(p.D, p.V), W<T>) * c_row);
+    for (T** x : {&dden, &arrive, &leave, &arrive_back, &leave_back, &dcost, &dgain}) *x = arena.take<T>(rows);
+    dcost_back = p.log_decay_reverse.data ? arena.take<T>(rows) : dcost;
   }
 };
 
+// What passes over a border of chunks, in one direction.
+struct Flow {
+  using Sum = double;
+  double value = 0;            // as far as rounding lets us know
+  Int first = 0, carried = 0;  // the chunk behind the border where it was known exactly, and how many since
+};
+
 template <class T>
-class Backward {
+class Backward : public BackwardPass<T, Flow> {
+  using Base = BackwardPass<T, Flow>;
+  using Base::D_, Base::V_, Base::d_row_, Base::v_row_, Base::dq_, Base::dk_, Base::dv_;
+  using Base::head_, Base::p_, Base::division_, Base::with_costs_, Base::sides_, Base::dden_;
+  using typename Base::Anchor, typename Base::Side;
+
  public:
   using Scratch = BackwardScratch<T>;
   static constexpr bool all_orders_at_once = true;  // in a short sequence
 
-  explicit Backward(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
-    with_costs_ = p_.dlog_decay.data;  // and then the reverse walk's, if it has its own
-    D_ = p_.D, V_ = p_.V, d_row_ = leading<T>(D_), v_row_ = leading<T>(V_);
-    // [V, D] and the sums [D] twice, and X as [D, V]
-    state_size_ = 2 * (V_ * d_row_ + d_row_);
-    Int x_rows = round_up(D_, W<T>) * v_row_;
-    Int lost = V_ * d_row_ + x_rows + 2 * d_row_;
-    side_size_ = state_size_ + x_rows + lost;
-    Int anchors = with_costs_ ? (head.chunks / 2 + ANCHOR) / ANCHOR + 1 : 0;
-    Int total = 2 * (side_size_ + anchors * state_size_) + head.sequence.length;
-    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(total) * sizeof(T)));
-    for (Side& side : sides_) {
-      side.u = memory, side.x = side.u + V_ * d_row_;
-      side.u_sum = side.x + V_ * d_row_, side.x_sum = side.u_sum + d_row_;
-      side.x_rows = memory + state_size_;
-      side.lost_u = side.x_rows + x_rows, side.lost_x = side.lost_u + V_ * d_row_;
-      side.lost_u_sum = side.lost_x + x_rows, side.lost_x_sum = side.lost_u_sum + d_row_;
-      side.anchors = memory + side_size_;
-      memory += side_size_ + anchors * state_size_;
-      side.arrivals.resize(static_cast<std::size_t>(head.chunks));
-      side.departures.resize(static_cast<std::size_t>(head.chunks));
-    }
-    dden_ = memory;
-    Int start = head.sequence.start;
-    dq_ = {rows_of<T>(p_.dq, p_, head.b, head.h), nullptr, D_, start};
-    dk_ = {rows_of<T>(p_.dk, p_, head.b, head.h), nullptr, D_, start};
-    dv_ = {rows_of<T>(p_.dv, p_, head.b, head.h), nullptr, V_, start};
-    in_place_ = has_output(p_) && head.in_order() && p_.dtype != BFLOAT16 && !p_.log_gain.data && D_ % W<T> == 0 &&
-                V_ % W<T> == 0;
-    if (p_.dtype == BFLOAT16) {
-      Int length = head.sequence.length;
-      T* sums = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(length * (2 * D_ + V_) + 1) * sizeof(T)));
-      dq_.own = sums, dk_.own = sums + length * D_, dv_.own = sums + 2 * length * D_;
-    }
+  explicit Backward(const Head<T>& head) : Base(head, 1) {
+    bool whole_vectors = D_ % W<T> == 0 && V_ % W<T> == 0;
+    in_place_ = has_output(p_) && head.in_order() && p_.dtype != BFLOAT16 && !p_.log_gain.data && whole_vectors;
   }
 
-  bool walks(bool from_right) const {  // both ways, since X goes against U
-    return head_.one_block() ? from_right == (p_.direction == BACKWARD) : true;
-  }
-
-  void start(bool from_right) {
-    if (head_.one_block()) return;
-    Side& s = sides_[from_right];
-    std::fill(s.u, s.u + side_size_, T(0));
-    start_gradients(head_, from_right, s.u, s.u_sum, s.x, s.x_rows, s.x_sum);
-  }
-
-  void expect(const Visit& visit, Int later, Scratch& x) {
+  void prefetch(const Visit& visit, Int later, Scratch& x) {
     bool wide = p_.wide_out;
     Touched out = {&p_.out, visit.first ? V_ : 0, wide};
-    expect_rows(
+    prefetch_rows(
         head_, visit, later,
         {{&p_.q, D_}, {&p_.k, D_}, {&p_.v, V_}, {&p_.dout, V_, wide}, {&p_.dq, D_}, {&p_.dk, D_}, {&p_.dv, V_}, out},
-        x.ahead);
+        x.prefetch);
   }
 
   void visit(const Visit& visit, Scratch& x) {
     Side& side = sides_[visit.from_right];
     Int n = head_.size_of(visit.chunk);
-    bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);
-    bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
+    bool on = p_.direction & (visit.from_right ? REVERSE : FORWARD);
+    bool back = p_.direction & (visit.from_right ? FORWARD : REVERSE);
     if (with_costs_) at_border(visit);
     x.tokens.read(head_, visit);
     read(x.tokens.tokens, n, x.tokens.queries, x.tokens.keys, visit.first, x);
@@ -124,7 +94,7 @@ class Backward {
     across(visit, side, n, Crosses(p_, visit, with_costs_), to, x);
     if (with_costs_) {
       put_costs(visit.order, visit.from_right, n, x.tokens.tokens, visit.first_cost, x);
-      if (!visit.inside && !visit.leave && has_states(p_)) at_border(visit.beyond());
+      if (this->at_end(visit)) at_border(visit.beyond());
     }
     finish(visit, n, x.tokens.tokens, x.tokens.queries, x.tokens.keys, to, x);
   }
@@ -136,7 +106,7 @@ class Backward {
     std::fill(x.dgain, x.dgain + n, T(0));
     orders.mask(x.mask, x.c_row, x.tokens.row);
     Targets to = {{x.dq, x.d_row}, {x.dk, x.d_row}, {x.dv, x.v_row}, false, true, true, true};
-    x.ahead.clear();
+    x.prefetch.clear();
     inside(0, n, orders.tokens(), to, x);
     multiply<T>(n, V_, {.c = to.dv.data, .c_row = to.dv.row, .plain = {n, x.scores, 1, x.c_row, x.g, x.v_row}});
     to.fresh_dv = false;
@@ -155,48 +125,12 @@ class Backward {
   }
 
  private:
-  // The flow over a border is known from both states there, and in between carried on, over this many chunks.
-  static constexpr Int ANCHOR = 8;
-
-  struct Flow {
-    double value = 0;            // over the border, as far as rounding lets us know
-    Int first = 0, carried = 0;  // the chunk behind the border where it was known exactly, and how many since
-  };
-
-  struct Side {
-    T *u, *x;                                      // [V, D], transposed
-    T *u_sum, *x_sum;                              // [D], for den
-    T* x_rows;                                     // [D, V]
-    T *lost_u, *lost_x, *lost_u_sum, *lost_x_sum;  // by rounding
-    T* anchors;                                    // u, x and their sums at some borders of the first half
-    std::vector<double> arrivals, departures;  // by chunk: what arrives there from behind, and leaves there for behind
-    Flow on, back;                             // in the second half
-  };
-
-  // Where the first half keeps its states for the other side's second half, and where that picks them up.
-  Int anchor_of(bool from_right, Int border) const {
-    Int from_start = from_right ? head_.chunks - border : border;
-    Int half = from_right ? head_.chunks - head_.middle() : head_.middle();
-    if (from_start > half || (from_start % ANCHOR && from_start != half)) return -1;
-    return (from_start + ANCHOR - 1) / ANCHOR;
-  }
-
   void at_border(const Visit& visit) {
-    Side& side = sides_[visit.from_right];
-    Int border = visit.from_right ? visit.chunk + 1 : visit.chunk;
-    if (visit.inside) {
-      keep_anchor(visit.from_right, border);
-    } else {
-      const Side& other = sides_[!visit.from_right];
-      Int anchor = anchor_of(!visit.from_right, border);
-      if (anchor < 0) return;
-      const T* u = other.anchors + anchor * state_size_;
-      const T* x = u + V_ * d_row_;
-      const T* u_sum = x + V_ * d_row_;
-      const T* x_sum = u_sum + d_row_;
-      settle(visit, visit.from_right, side.on, inner(side.u, x) + dot(side.u_sum, x_sum, D_));
-      settle(visit, !visit.from_right, side.back, inner(side.x, u) + dot(side.x_sum, u_sum, D_));
-    }
+    Base::at_border(visit, [&](const Anchor& other) {
+      Side& side = sides_[visit.from_right];
+      settle(visit, visit.from_right, side.on, inner(side.u, other.x) + dot(side.u_sum, other.x_sum, D_));
+      settle(visit, !visit.from_right, side.back, inner(side.x, other.u) + dot(side.x_sum, other.u_sum, D_));
+    });
   }
 
   // The flow is known again. What it is off by has crept in bit by bit: every chunk since gets its share back.
@@ -212,13 +146,6 @@ class Backward {
     flow = {exact, visit.chunk, 0};
   }
 
-  void keep_anchor(bool from_right, Int border) {
-    Int anchor = anchor_of(from_right, border);
-    if (anchor < 0) return;
-    const Side& side = sides_[from_right];
-    std::copy(side.u, side.u + state_size_, side.anchors + anchor * state_size_);
-  }
-
   // Where a visit puts its gradients: into the results, if they have the layout for it, else into scratch.
   struct Target {
     T* data;
@@ -232,7 +159,7 @@ class Backward {
 
   Targets targets(bool first, const Int* tokens, Int n, Scratch& x) const {
     if (!in_place_) return {{x.dq, x.d_row}, {x.dk, x.d_row}, {x.dv, x.v_row}, false, true, true, true};
-    auto rows = [&](const Growing<T>& g) {
+    auto rows = [&](const Accumulator<T>& g) {
       return Target{g.out.template row<T>(tokens[0]), step_between<T>(g.out, tokens, n)};
     };
     return {rows(dq_), rows(dk_), rows(dv_), true, first, first, first};
@@ -257,13 +184,17 @@ class Backward {
   void inside(Int order, Int n, const Int* tokens, Targets& to, Scratch& x) {
     Int padded = round_up(n, W<T>);
     transpose(x.k, x.d_row, n, D_, x.transposed, x.c_row);
-    multiply<T>(
-        n, n,
-        {.c = x.scores, .c_row = x.c_row, .plain = {D_, x.q, x.d_row, 1, x.transposed, x.c_row}, .ahead = &x.ahead});
+    multiply<T>(n, n,
+                {.c = x.scores,
+                 .c_row = x.c_row,
+                 .plain = {D_, x.q, x.d_row, 1, x.transposed, x.c_row},
+                 .prefetch = &x.prefetch});
     transpose(x.v, x.v_row, n, V_, x.transposed, x.c_row);
-    multiply<T>(
-        n, n,
-        {.c = x.dscores, .c_row = x.c_row, .plain = {V_, x.g, x.v_row, 1, x.transposed, x.c_row}, .ahead = &x.ahead});
+    multiply<T>(n, n,
+                {.c = x.dscores,
+                 .c_row = x.c_row,
+                 .plain = {V_, x.g, x.v_row, 1, x.transposed, x.c_row},
+                 .prefetch = &x.prefetch});
     for (Int i = 0; i < n; ++i) {
       T *s = x.scores + i * x.c_row, *ds = x.dscores + i * x.c_row, *product = x.products + i * x.c_row;
       T* mask = x.mask + i * x.c_row;
@@ -278,7 +209,7 @@ class Backward {
       if (p_.self_weight.data) {
         own = SelfWeight<T>::of(head_, tokens[i])(x.q + i * x.d_row, x.k + i * x.d_row, D_);
         s[i] = own * own_weight, ds[i] = 0;
-        mask[i] = own_weight * own_grad;  // for weight_grad
+        mask[i] = own_weight * own_grad;  // for own_gradients
       }
     }
     multiply<T>(n, D_,
@@ -286,32 +217,18 @@ class Backward {
                  .c_row = to.dq.row,
                  .plain = {n, x.dscores, x.c_row, 1, x.k, x.d_row},
                  .fresh = to.fresh_dq,
-                 .ahead = &x.ahead});
+                 .prefetch = &x.prefetch});
     multiply<T>(n, D_,
                 {.c = to.dk.data,
                  .c_row = to.dk.row,
                  .plain = {n, x.dscores, 1, x.c_row, x.q, x.d_row},
                  .fresh = to.fresh_dk,
-                 .ahead = &x.ahead});
+                 .prefetch = &x.prefetch});
     to.fresh_dq = to.fresh_dk = false;
-    if (p_.self_weight.data) weight_grad(order, n, tokens, to, x);
-  }
-
-  void weight_grad(Int order, Int n, const Int* tokens, const Targets& to, Scratch& x) {
-    for (Int i = 0; i < n; ++i) {
-      SelfWeight<T> weight = SelfWeight<T>::of(head_, tokens[i]);
-      T grad = x.mask[i * x.c_row + i];
-      const T *q = x.q + i * x.d_row, *k = x.k + i * x.d_row;
-      T *dq = to.dq.data + i * to.dq.row, *dk = to.dk.data + i * to.dk.row;
-      T* dw = p_.dself_weight.data ? at<T>(p_.dself_weight, head_.b, tokens[i], head_.h) : nullptr;
-      if (dw && order == 0) std::fill(dw, dw + p_.self_weight_channels, T(0));
-      for (Int d = 0; d < D_; ++d) {
-        T w = weight.w[d * weight.step];
-        dq[d] += grad * w * k[d];
-        dk[d] += grad * w * q[d];
-        if (dw) dw[d * weight.step] += grad * q[d] * k[d];
-      }
-    }
+    if (p_.self_weight.data)
+      for (Int i = 0; i < n; ++i)
+        own_gradients(head_, order, tokens[i], x.mask[i * x.c_row + i], x.q + i * x.d_row, x.k + i * x.d_row,
+                      to.dq.data + i * to.dq.row, to.dk.data + i * to.dk.row);
   }
 
   // What crosses the chunk's borders.
@@ -321,8 +238,9 @@ class Backward {
     if (over.enter_back || over.leave_back) cross(x.tokens.back, x.tokens.back_factors, n, true, coming);
     double arrived = 0, departed = 0;
     if (over.enter_on && has_output(p_)) {
-      multiply<T>(n, D_,
-                  {.c = x.part, .c_row = x.d_row, .plain = {V_, x.g, x.v_row, 1, side.u, d_row_}, .ahead = &x.ahead});
+      multiply<T>(
+          n, D_,
+          {.c = x.part, .c_row = x.d_row, .plain = {V_, x.g, x.v_row, 1, side.u, d_row_}, .prefetch = &x.prefetch});
       T after = 0;  // a token's cost is paid by all that arrive after it
       for (Int i = n - 1; i >= 0; --i) {
         x.dcost[i] += after;
@@ -333,8 +251,9 @@ class Backward {
       to.fresh_dq = false;
     }
     if (over.enter_back) {
-      multiply<T>(n, D_,
-                  {.c = x.part, .c_row = x.d_row, .plain = {V_, x.v, x.v_row, 1, side.x, d_row_}, .ahead = &x.ahead});
+      multiply<T>(
+          n, D_,
+          {.c = x.part, .c_row = x.d_row, .plain = {V_, x.v, x.v_row, 1, side.x, d_row_}, .prefetch = &x.prefetch});
       T after = 0;
       for (Int i = n - 1; i >= 0; --i) {
         T here = add_row(x.part + i * x.d_row, side.x_sum, T(1), x.arrive_back[i], x.k + i * x.d_row, to.fresh_dk,
@@ -354,7 +273,7 @@ class Backward {
                    .row = x.arrive_back,
                    .plain = inside,
                    .fresh = to.fresh_dv,
-                   .ahead = &x.ahead});
+                   .prefetch = &x.prefetch});
       to.fresh_dv = false;
     }
     if (with_costs_) flow(visit, side, n, arrived, departed, over, going.cross, coming.cross, x);
@@ -371,7 +290,7 @@ class Backward {
                    .plain = {n, x.v, 1, x.v_row, x.k, x.d_row},
                    .fresh = false,
                    .keep = going.cross,
-                   .ahead = &x.ahead,
+                   .prefetch = &x.prefetch,
                    .lost = side.lost_u});
     }
     if (over.leave_back) {
@@ -384,16 +303,12 @@ class Backward {
                    .plain = {m, x.q, 1, x.d_row, x.g, x.v_row},
                    .fresh = false,
                    .keep = coming.cross,
-                   .ahead = &x.ahead,
+                   .prefetch = &x.prefetch,
                    .lost = side.lost_x});
       transpose(side.x_rows, v_row_, D_, V_, side.x, d_row_);
       if (!visit.leave) end_gradients(head_, !visit.from_right, side.x_rows, v_row_, side.x_sum);
     }
-    if (with_costs_ && visit.inside) {
-      // The border where this half ends belongs to no chunk of it.
-      Int ahead = visit.from_right ? visit.chunk : visit.chunk + 1;
-      if (ahead == head_.middle()) keep_anchor(visit.from_right, ahead);
-    }
+    this->keep_last_anchor(visit);
   }
 
   // to += scale (row + weight sums); what of it falls on `with`
@@ -469,15 +384,7 @@ class Backward {
     *to = first ? value : *to + value;
   }
 
-  const Head<T>& head_;
-  const Problem& p_;
-  Division<T> division_;
-  bool with_costs_, in_place_;
-  Int D_, V_, d_row_, v_row_, state_size_, side_size_;
-  Side sides_[2];
-  T* dden_;  // [tokens]
-  Growing<T> dq_, dk_, dv_;
-  Buffer memory_, sums_;
+  bool in_place_;
 };
 
 }  // namespace

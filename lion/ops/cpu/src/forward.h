@@ -1,7 +1,7 @@
 // The forward pass of one head: visits to its chunks from both sides.
 #pragma once
 
-#include "chunk.h"
+#include "passes.h"
 
 namespace lion {
 namespace {
@@ -12,61 +12,42 @@ struct ForwardScratch {
   T *q, *k, *v, *kt, *scores, *mask, *out;
   T *den, *arrive, *leave, *last, *spoils;
   Int d_row, v_row, c_row;
-  Ahead ahead;
+  Prefetch prefetch;
 
-  void take(Pieces& pieces, const Problem& p, Int chunk) {
+  void take(Arena& arena, const Problem& p, Int chunk) {
     Int rows = round_up(chunk, W<T>);
     d_row = leading<T>(p.D), v_row = leading<T>(p.V), c_row = leading<T>(chunk);
-    tokens.take(pieces, chunk);
-    for (T** x : {&q, &k}) *x = pieces.take<T>(rows * d_row);
-    for (T** x : {&v, &out}) *x = pieces.take<T>(rows * v_row);
-    for (T** x : {&scores, &mask}) *x = pieces.take<T>(rows * c_row);
-    kt = pieces.take<T>(round_up(p.D, W<T>) * c_row);
-    for (T** x : {&den, &arrive, &leave, &last, &spoils}) *x = pieces.take<T>(rows);
+    tokens.take(arena, chunk);
+    for (T** x : {&q, &k}) *x = arena.take<T>(rows * d_row);
+    for (T** x : {&v, &out}) *x = arena.take<T>(rows * v_row);
+    for (T** x : {&scores, &mask}) *x = arena.take<T>(rows * c_row);
+    kt = arena.take<T>(round_up(p.D, W<T>) * c_row);
+    for (T** x : {&den, &arrive, &leave, &last, &spoils}) *x = arena.take<T>(rows);
   }
 };
 
 template <class T>
-class Forward {
+class Forward : public ForwardPass<T> {
+  using Base = ForwardPass<T>;
+  using Base::head_, Base::p_, Base::division_, Base::sides_, Base::out_;
+  using typename Base::Side;
+
  public:
   using Scratch = ForwardScratch<T>;
   static constexpr bool all_orders_at_once = true;  // in a short sequence
 
-  explicit Forward(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
-    Int matrix = p_.D * leading<T>(p_.V);
-    state_size_ = matrix + round_up(p_.D, W<T>);
-    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(4 * state_size_) * sizeof(T)));
-    for (Side& side : sides_) {
-      side = {memory, memory + matrix, memory + state_size_, memory + state_size_ + matrix};
-      memory += 2 * state_size_;
-    }
-    out_ = {rows_of<T>(p_.out, p_, head.b, head.h, p_.wide_out), nullptr, p_.V, head.sequence.start};
-    if (out_.out.half)
-      out_.own = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(head.sequence.length * p_.V + 1) * sizeof(T)));
-  }
+  using Base::Base;
 
-  // Whether there is a walk from that side.
-  bool walks(bool from_right) const {
-    if (head_.one_block()) return from_right ? p_.direction == BACKWARD : p_.direction != BACKWARD;
-    return p_.direction & (from_right ? BACKWARD : FORWARD);
-  }
-
-  void start(bool from_right) {
-    if (head_.one_block()) return;
-    Side& s = sides_[from_right];
-    std::fill(s.state, s.state + 2 * state_size_, T(0));
-    enter_state(head_, from_right, s.state, leading<T>(p_.V), s.sum);
-  }
-
-  void expect(const Visit& visit, Int later, Scratch& x) {
+  void prefetch(const Visit& visit, Int later, Scratch& x) {
     bool wide = p_.wide_out;
-    expect_rows(head_, visit, later, {{&p_.k, p_.D}, {&p_.v, p_.V}, {&p_.q, p_.D}, {&p_.out, p_.V, wide}}, x.ahead);
+    prefetch_rows(head_, visit, later, {{&p_.k, p_.D}, {&p_.v, p_.V}, {&p_.q, p_.D}, {&p_.out, p_.V, wide}},
+                  x.prefetch);
   }
 
   void visit(const Visit& visit, Scratch& x) {
     Side& side = sides_[visit.from_right];
     Int n = head_.size_of(visit.chunk), D = p_.D, V = p_.V;
-    bool leaves = visit.leave || p_.leaving[visit.from_right].sums;
+    bool leaves = this->leaves(visit);
     x.tokens.read(head_, visit);
     HeadRows queries = rows_of<T>(p_.q, p_, head_.b, head_.h);
     Matrix<T> q = {x.q, x.d_row};
@@ -84,20 +65,20 @@ class Forward {
     bool spoiled = one_way() && set_spoiled_apart(n, p_.V, x.v, x.v_row, x.spoils);
 
     if (visit.inside && has_output(p_)) {
-      bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);
-      bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
+      bool on = p_.direction & (visit.from_right ? REVERSE : FORWARD);
+      bool back = p_.direction & (visit.from_right ? FORWARD : REVERSE);
       block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row,
                  x.tokens.row);
       transpose(k.data, k.row, n, D, x.kt, x.c_row);
     }
     Crossing<T> crossing = {x.arrive, x.leave, {}};
-    if (enters(visit) || leaves) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, crossing);
+    if (this->enters(visit) || leaves) cross(x.tokens.ahead, x.tokens.ahead_factors, n, false, crossing);
     if (has_output(p_)) attend(visit, n, x.tokens.tokens, q, &side, spoiled, x);
     if (leaves) {
       if (x.tokens.keys)
         for (Int i = 0; i < n; ++i) x.leave[i] *= x.tokens.keys[i];
       gather(keys, x.tokens.tokens, n, D, x.leave, x.k, x.d_row);
-      if (division_.with_den() || p_.leaving[visit.from_right].keys)
+      if (this->with_keys(visit))
         add_columns(x.k, x.d_row, n, D, static_cast<const T*>(nullptr), crossing.cross, side.sum, side.lost_sum);
       multiply<T>(D, V,
                   {.c = side.state,
@@ -105,7 +86,7 @@ class Forward {
                    .plain = {n, x.k, 1, x.d_row, x.v, x.v_row},
                    .fresh = false,
                    .keep = crossing.cross,
-                   .ahead = &x.ahead,
+                   .prefetch = &x.prefetch,
                    .lost = side.lost_state});
       if (spoiled) std::fill(side.state, side.state + D * x.v_row, std::numeric_limits<T>::quiet_NaN());
       if (!visit.leave) leave_state(head_, visit.from_right, side.state, x.v_row, side.sum);
@@ -124,21 +105,14 @@ class Forward {
     bool spoiled = one_way() && set_spoiled_apart(n, p_.V, x.v, x.v_row, x.spoils);
     orders.mask(x.mask, x.c_row, x.tokens.row);
     transpose(x.k, x.d_row, n, p_.D, x.kt, x.c_row);
-    x.ahead.clear();
+    x.prefetch.clear();
     attend({0, 0, false, true, true, true, true, false, false}, n, tokens, {x.q, x.d_row}, nullptr, spoiled, x);
   }
 
  private:
   static constexpr Int FAST_BYTES = 24 << 10;  // for scores: most of the first-level cache
 
-  struct Side {
-    T* state;                  // [D, V] what the walk carries: sum of decayed k v^T
-    T* sum;                    // [D] and of decayed k
-    T *lost_state, *lost_sum;  // by rounding
-  };
-
   bool one_way() const { return p_.direction != BOTH; }
-  bool enters(const Visit& visit) const { return visit.enter || p_.entering[visit.from_right].sums; }
 
   // Adds to row factors what arrives from tokens that are set apart.
   void spoil(Int first, Int m, Int n, Scratch& x) const {
@@ -151,7 +125,7 @@ class Forward {
   void attend(const Visit& visit, Int n, const Int* tokens, Matrix<T> q, const Side* side, bool spoiled, Scratch& x) {
     bool in_place = !out_.own && lies_evenly<T>(out_.out, p_.V, head_.in_order());
     Int step = in_place ? step_between<T>(out_.out, tokens, n) : 0;
-    bool enter = enters(visit);
+    bool enter = this->enters(visit);
     Int rows_at_once = std::max<Int>(1, FAST_BYTES / static_cast<Int>(sizeof(T)) / n / TILE_ROWS) * TILE_ROWS;
     for (Int first = 0; first < n; first += rows_at_once) {
       Int m = std::min(rows_at_once, n - first);
@@ -177,11 +151,15 @@ class Forward {
                      .plain = inside,
                      .fresh = visit.first,
                      .last_row = x.last,
-                     .ahead = &x.ahead});
+                     .prefetch = &x.prefetch});
       } else {
-        multiply<T>(
-            m, p_.V,
-            {.c = x.out, .c_row = x.v_row, .scaled = entering, .row = arrive, .plain = inside, .ahead = &x.ahead});
+        multiply<T>(m, p_.V,
+                    {.c = x.out,
+                     .c_row = x.v_row,
+                     .scaled = entering,
+                     .row = arrive,
+                     .plain = inside,
+                     .prefetch = &x.prefetch});
         for (Int i = 0; i < m; ++i)
           out_.add(tokens[first + i], x.out + i * x.v_row, 1, visit.first, visit.last, x.last[i]);
       }
@@ -192,7 +170,7 @@ class Forward {
   void score(Int first, Int m, Int n, const Int* tokens, Matrix<T> q, Scratch& x) {
     Int padded = round_up(n, W<T>);
     Product<T> scores = {p_.D, q.data, q.row, 1, x.kt, x.c_row};
-    multiply<T>(m, n, {.c = x.scores, .c_row = x.c_row, .plain = scores, .ahead = &x.ahead});
+    multiply<T>(m, n, {.c = x.scores, .c_row = x.c_row, .plain = scores, .prefetch = &x.prefetch});
     for (Int i = 0; i < m; ++i) {
       T* row = x.scores + i * x.c_row;
       const T* mask = x.mask + (first + i) * x.c_row;
@@ -210,14 +188,6 @@ class Forward {
       x.den[i] = sum<T>(total);
     }
   }
-
-  const Head<T>& head_;
-  const Problem& p_;
-  Division<T> division_;
-  Int state_size_;
-  Side sides_[2];
-  Growing<T> out_;
-  Buffer memory_, sums_;
 };
 
 }  // namespace

@@ -50,7 +50,7 @@ struct Product {  // A [M, K] B [K, N]; B's rows are contiguous, A may have any 
 };
 
 // Rows that will be needed soon, fetched into the cache a few at a time while products are computed.
-class Ahead {
+class Prefetch {
  public:
   void add(const char* data, Int bytes) {
     if (count_ < ROOM) rows_[count_++] = {data, bytes};
@@ -83,7 +83,7 @@ struct Sum {
   bool fresh = true;  // C held nothing
   Factor<T> keep = {0, 1};
   const T* last_row = nullptr;  // the rows of the whole sum are multiplied by this
-  Ahead* ahead = nullptr;
+  Prefetch* prefetch = nullptr;
   T* lost = nullptr;  // like C: what rounding has taken from it so far, to be given back
 };
 
@@ -160,7 +160,7 @@ inline void panel(Int M, const Sum<T>& s, Int first_column) {
   Int count = (M + TILE_ROWS - 1) / TILE_ROWS;
   for (Int n = 0, row = 0; n < count; ++n) {
     Int rows = (M - row + count - n - 1) / (count - n);
-    if (s.ahead) s.ahead->step(), s.ahead->step(), s.ahead->step();
+    if (s.prefetch) s.prefetch->step(), s.prefetch->step(), s.prefetch->step();
     tile_of<T, TILE_ROWS, N>(rows, s, row, first_column);
     row += rows;
   }

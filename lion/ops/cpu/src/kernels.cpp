@@ -46,11 +46,11 @@ class Heads {
 
   Scratch scratch() const {
     thread_local Buffer memory;
-    Pieces count;
+    Arena count;
     Scratch x;
     x.take(count, p_, longest_chunk_);
-    Pieces pieces(memory.reserve(count.used()));
-    x.take(pieces, p_, longest_chunk_);
+    Arena arena(memory.reserve(count.used()));
+    x.take(arena, p_, longest_chunk_);
     return x;
   }
 
@@ -90,9 +90,9 @@ class Heads {
       for (auto head = std::begin(heads); head != std::end(heads); ++head) {
         auto next = std::next(head);
         if (next != std::end(heads))
-          (*next)->pass.expect(v, 0, x);
+          (*next)->pass.prefetch(v, 0, x);
         else
-          one.pass.expect(v, 1, x);
+          one.pass.prefetch(v, 1, x);
         (*head)->pass.visit(v, x);
       }
     });

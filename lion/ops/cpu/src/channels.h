@@ -6,7 +6,7 @@
 // halved, what crosses its middle is a matrix product, and the halves are blocks; at the end of it pairs.
 #pragma once
 
-#include "chunk.h"
+#include "passes.h"
 
 namespace lion {
 namespace {
@@ -15,10 +15,10 @@ namespace {
 template <class T>
 class Channels {
  public:
-  void take(Pieces& pieces, const Problem& p, Int chunk) {
+  void take(Arena& arena, const Problem& p, Int chunk) {
     row_ = leading<T>(p.D), D_ = p.D;
-    for (T** x : {&grow_, &same_}) *x = pieces.take<T>(chunk * row_);
-    for (T** x : {&total_, &cross_grow_, &cross_same_}) *x = pieces.take<T>(row_);
+    for (T** x : {&grow_, &same_}) *x = arena.take<T>(chunk * row_);
+    for (T** x : {&total_, &cross_grow_, &cross_same_}) *x = arena.take<T>(row_);
   }
 
   void read(const Head<T>& head, Int order, bool reverse, const Int* tokens, Int n) {
@@ -97,10 +97,10 @@ class Channels {
 template <class T>
 class BothWays {
  public:
-  void take(Pieces& pieces, const Problem& p, Int chunk) {
+  void take(Arena& arena, const Problem& p, Int chunk) {
     two_sided_ = p.log_decay_reverse.data;
-    ways_[0].take(pieces, p, chunk);
-    if (two_sided_) ways_[1].take(pieces, p, chunk);
+    ways_[0].take(arena, p, chunk);
+    if (two_sided_) ways_[1].take(arena, p, chunk);
   }
   void read(const Head<T>& head, Int order, bool from_right, const Int* tokens, Int n) {
     ways_[0].read(head, order, from_right, tokens, n);
@@ -120,12 +120,12 @@ class ChannelScores {
  public:
   Int d_row, c_row;
 
-  void take(Pieces& pieces, const Problem& p, Int chunk) {
+  void take(Arena& arena, const Problem& p, Int chunk) {
     Int rows = round_up(chunk, W<T>);
     D_ = p.D, d_row = leading<T>(p.D), c_row = leading<T>(chunk);
-    for (T** x : {&decayed_, &weights_, &part_}) *x = pieces.take<T>(rows * d_row);
-    transposed_ = pieces.take<T>(round_up(p.D, W<T>) * c_row);
-    for (T** x : {&running_, &ones_}) *x = pieces.take<T>(d_row);
+    for (T** x : {&decayed_, &weights_, &part_}) *x = arena.take<T>(rows * d_row);
+    transposed_ = arena.take<T>(round_up(p.D, W<T>) * c_row);
+    for (T** x : {&running_, &ones_}) *x = arena.take<T>(d_row);
   }
 
   // q, k [n, d_row] -> scores [n, c_row]: below the diagonal if `on`, above it if `back`, 0 elsewhere

@@ -63,35 +63,35 @@ class Stepwise {
     Int first = i % groups_ * GROUP;
     thread_local Buffer memory;
     Int segments = backward_ ? (sequence.tokens + SEGMENT - 1) / SEGMENT : 0;
-    auto take = [&](Pieces& pieces) {
+    auto take = [&](Arena& arena) {
       Scratch x;
-      for (T** y : {&x.q, &x.k, &x.dq, &x.dk, &x.grow, &x.same, &x.row}) *y = pieces.take<T>(d_row_);
-      for (T** y : {&x.state, &x.adjoint}) *y = pieces.take<T>(2 * size_);
-      x.states = pieces.take<T>(backward_ ? SEGMENT * size_ : 0);
-      for (T** y : {&x.grows, &x.sames}) *y = pieces.take<T>(backward_ ? SEGMENT * d_row_ : 0);
-      x.checkpoints = pieces.take<T>(segments * 2 * size_);
+      for (T** y : {&x.q, &x.k, &x.dq, &x.dk, &x.grow, &x.same, &x.row}) *y = arena.take<T>(d_row_);
+      for (T** y : {&x.state, &x.adjoint}) *y = arena.take<T>(2 * size_);
+      x.states = arena.take<T>(backward_ ? SEGMENT * size_ : 0);
+      for (T** y : {&x.grows, &x.sames}) *y = arena.take<T>(backward_ ? SEGMENT * d_row_ : 0);
+      x.checkpoints = arena.take<T>(segments * 2 * size_);
       return x;
     };
-    Pieces count;
+    Arena count;
     take(count);
-    Pieces pieces(memory.reserve(count.used()));
-    Scratch x = take(pieces);
+    Arena arena(memory.reserve(count.used()));
+    Scratch x = take(arena);
     for (Int h = first; h < std::min(p_.H, first + GROUP); ++h) one_head(sequence, h, x);
   }
 
   void one_head(const Sequences::Sequence& sequence, Int h, Scratch& x) {
     Head<T> head(p_, sequence, h);
     Buffer sums;
-    Growing<T> out = growing(p_.out, head, p_.V, p_.wide_out), dq = growing(p_.dq, head, p_.D);
-    Growing<T> dk = growing(p_.dk, head, p_.D), dv = growing(p_.dv, head, p_.V);
-    Growing<T>* all[] = {&out, &dq, &dk, &dv};
+    Accumulator<T> out = accumulator(p_.out, head, p_.V, p_.wide_out), dq = accumulator(p_.dq, head, p_.D);
+    Accumulator<T> dk = accumulator(p_.dk, head, p_.D), dv = accumulator(p_.dv, head, p_.V);
+    Accumulator<T>* all[] = {&out, &dq, &dk, &dv};
     if (p_.dtype == BFLOAT16) {
       Int columns = backward_ ? 2 * p_.D + p_.V : p_.V;
       T* memory = static_cast<T*>(sums.reserve(static_cast<std::size_t>(sequence.length * columns + 1) * sizeof(T)));
-      for (Growing<T>* y : all)
+      for (Accumulator<T>* y : all)
         if (y->out.half && (y == &out) != backward_) y->own = memory, memory += sequence.length * y->columns;
     }
-    bool ways[] = {static_cast<bool>(p_.direction & FORWARD), static_cast<bool>(p_.direction & BACKWARD)};
+    bool ways[] = {static_cast<bool>(p_.direction & FORWARD), static_cast<bool>(p_.direction & REVERSE)};
     for (Int order = 0; order < head.orders(); ++order)
       for (Int way = 0; way < 2; ++way) {
         if (!ways[way]) continue;
@@ -106,11 +106,11 @@ class Stepwise {
       }
   }
 
-  Growing<T> growing(const Rows& rows, const Head<T>& head, Int columns, bool wide = false) const {
+  Accumulator<T> accumulator(const Rows& rows, const Head<T>& head, Int columns, bool wide = false) const {
     return {rows_of<T>(rows, p_, head.b, head.h, wide), nullptr, columns, head.sequence.start};
   }
 
-  void outputs(const Walk& walk, const Growing<T>& out, Scratch& x) {
+  void outputs(const Walk& walk, const Accumulator<T>& out, Scratch& x) {
     State state = fresh(walk, p_.entering[walk.back], x.state);
     for (Int i = 0; i < walk.head.n; ++i) {
       Token y = read(walk, i, x);
@@ -126,7 +126,7 @@ class Stepwise {
     put(walk, state, p_.leaving[walk.back]);
   }
 
-  void finish(const Walk& walk, Int t, T* num, const Growing<T>& out) const {
+  void finish(const Walk& walk, Int t, T* num, const Accumulator<T>& out) const {
     const Head<T>& head = walk.head;
     bool with_den = walk.division.with_den();
     T den = with_den ? num[p_.V] : T(0), last = 1;
@@ -139,7 +139,8 @@ class Stepwise {
   }
 
   // The states again, kept at every segment's start; then from the last token back, with the gradient of the state.
-  void gradients(const Walk& walk, const Growing<T>& dq, const Growing<T>& dk, const Growing<T>& dv, Scratch& x) {
+  void gradients(const Walk& walk, const Accumulator<T>& dq, const Accumulator<T>& dk, const Accumulator<T>& dv,
+                 Scratch& x) {
     State state = fresh(walk, p_.entering[walk.back], x.state);
     State adjoint = fresh(walk, p_.dleaving[walk.back], x.adjoint);
     Int n = walk.head.n, segments = (n + SEGMENT - 1) / SEGMENT;
@@ -208,14 +209,7 @@ class Stepwise {
     SelfWeight<T> weight = p_.self_weight.data ? SelfWeight<T>::of(head, y.t) : SelfWeight<T>{&one, 0};
     T own = weight(y.q, y.k, p_.D), down = 0;
     for (Int v = 0; v < values_; ++v) down += y.g[v] * y.v[v], dvalues[v] += own * y.g[v];
-    T* dw = p_.dself_weight.data ? at<T>(p_.dself_weight, head.b, y.t, head.h) : nullptr;
-    if (dw && walk.order == 0) std::fill(dw, dw + p_.self_weight_channels, T(0));
-    for (Int d = 0; d < p_.D; ++d) {
-      T w = weight.w[d * weight.step];
-      x.dq[d] += down * w * y.k[d];
-      x.dk[d] += down * w * y.q[d];
-      if (dw) dw[d * weight.step] += down * y.q[d] * y.k[d];
-    }
+    lion::own_gradients(head, walk.order, y.t, down, y.q, y.k, x.dq, x.dk);
   }
 
   // What a walk begins with: nothing, or a state of the caller's.

@@ -24,21 +24,6 @@ struct Visit {
   }
 };
 
-// Which of the backward pass's states cross a chunk's borders: U, of the walk itself (on), and X, of the walk the other
-// way (back). Over the ends of the piece U goes as a state, X as the gradient of one.
-struct Crosses {
-  bool on, back, enter_on, enter_back, leave_on, leave_back;
-
-  Crosses(const Problem& p, const Visit& v, bool with_costs) {
-    bool one = v.from_right, other = !v.from_right;
-    on = p.direction & (one ? BACKWARD : FORWARD), back = p.direction & (one ? FORWARD : BACKWARD);
-    enter_on = on && (v.enter || p.entering[one].sums);
-    enter_back = back && (v.enter || p.dleaving[other].sums);
-    leave_on = on && (v.leave || (with_costs && p.dleaving[one].sums));
-    leave_back = back && (v.leave || p.entering[other].sums);
-  }
-};
-
 // Every visit of one side to its first half, then its second: the sides meet in the middle, so that two threads
 // can share a head and no state is computed twice. The order of all sums is the same for any number of threads.
 template <class T, class Work>
@@ -69,12 +54,12 @@ struct Tokens {
   const T *keys, *queries;     // the factors, or null
   T* row;
 
-  void take(Pieces& pieces, Int chunk) {
+  void take(Arena& arena, Int chunk) {
     Int room = round_up(chunk, W<T>);
-    tokens = pieces.take<Int>(chunk);
-    for (T** x : {&ahead, &back, &key_scale, &query_scale, &row}) *x = pieces.take<T>(room);
-    ahead_factors = pieces.take<Factor<T>>(chunk);
-    back_factors = pieces.take<Factor<T>>(chunk);
+    tokens = arena.take<Int>(chunk);
+    for (T** x : {&ahead, &back, &key_scale, &query_scale, &row}) *x = arena.take<T>(room);
+    ahead_factors = arena.take<Factor<T>>(chunk);
+    back_factors = arena.take<Factor<T>>(chunk);
   }
 
   void read(const Head<T>& head, const Visit& v) {
@@ -114,6 +99,23 @@ struct SelfWeight {
   }
 };
 
+// What follows from the gradient of a token's own score: dq, dk and, at the first order, dself_weight anew.
+template <class T>
+inline void own_gradients(const Head<T>& head, Int order, Int t, T grad, const T* q, const T* k, T* dq, T* dk) {
+  const Problem& p = head.p;
+  const T one = 1;
+  SelfWeight<T> weight = {&one, 0};
+  if (p.self_weight.data) weight = SelfWeight<T>::of(head, t);
+  T* dw = p.dself_weight.data ? at<T>(p.dself_weight, head.b, t, head.h) : nullptr;
+  if (dw && order == 0) std::fill(dw, dw + p.self_weight_channels, T(0));
+  for (Int d = 0; d < p.D; ++d) {
+    T w = weight.w[d * weight.step];
+    dq[d] += grad * w * k[d];
+    dk[d] += grad * w * q[d];
+    if (dw) dw[d * weight.step] += grad * q[d] * k[d];
+  }
+}
+
 // What a token adds to its own score.
 template <class T>
 inline T own_score(const Head<T>& head, Int t, const T* q, const T* k) {
@@ -152,59 +154,6 @@ inline bool set_spoiled_apart(Int n, Int V, T* v, Int v_row, T* spoils) {
   return any;
 }
 
-// What a walk starts with: state [D, row] and sums [D].
-template <class T>
-inline void enter_state(const Head<T>& head, bool reverse, T* state, Int row, T* sums) {
-  const State& from = head.p.entering[reverse];
-  if (!from.sums) return;
-  Int D = head.p.D, V = head.p.V;
-  T scale = head.entry(reverse);
-  for (Int d = 0; d < D; ++d) {
-    for (Int v = 0; v < V; ++v) state[d * row + v] = head.sums_of(from)[d * V + v] * scale;
-    sums[d] = head.keys_of(from)[d] * scale;
-  }
-}
-
-// What it ends with.
-template <class T>
-inline void leave_state(const Head<T>& head, bool reverse, const T* state, Int row, const T* sums) {
-  const State& to = head.p.leaving[reverse];
-  Int D = head.p.D, V = head.p.V;
-  for (Int d = 0; d < D; ++d) std::copy(state + d * row, state + d * row + V, head.sums_of(to) + d * V);
-  std::copy(sums, sums + D, head.keys_of(to));
-  head.put_scale(reverse);
-}
-
-// What the backward pass starts with on one side: u [V, D], which enters there, and the gradient of the other walk's
-// state, which left there, as x [V, D] and x_rows [D, V].
-template <class T>
-inline void start_gradients(const Head<T>& head, bool from_right, T* u, T* u_sum, T* x, T* x_rows, T* x_sum) {
-  Int D = head.p.D, V = head.p.V, row = leading<T>(V), d_row = leading<T>(D);
-  if (head.p.entering[from_right].sums) {
-    enter_state(head, from_right, x_rows, row, u_sum);
-    transpose(x_rows, row, D, V, u, d_row);
-    std::fill(x_rows, x_rows + D * row, T(0));
-  }
-  const State& from = head.p.dleaving[!from_right];
-  if (!from.sums) return;
-  for (Int d = 0; d < D; ++d) std::copy(head.sums_of(from) + d * V, head.sums_of(from) + (d + 1) * V, x_rows + d * row);
-  std::copy(head.keys_of(from), head.keys_of(from) + D, x_sum);
-  transpose(x_rows, row, D, V, x, d_row);
-}
-
-// And the gradient of what entered, at the end.
-template <class T>
-inline void end_gradients(const Head<T>& head, bool reverse, const T* x_rows, Int row, const T* x_sum) {
-  const State& to = head.p.dentering[reverse];
-  if (!to.sums) return;
-  Int V = head.p.V;
-  T scale = head.entry(reverse);
-  for (Int d = 0; d < head.p.D; ++d) {
-    for (Int v = 0; v < V; ++v) head.sums_of(to)[d * V + v] = x_rows[d * row + v] * scale;
-    head.keys_of(to)[d] = x_sum[d] * scale;
-  }
-}
-
 // g [n, V] = the gradient of the nums, dden [n] of the dens, which are found at the first visit, then kept by token.
 template <class T>
 inline void read_gradients(const Head<T>& head, const Division<T>& division, bool first, const Int* tokens, Int n, T* g,
@@ -229,9 +178,9 @@ struct Touched {
 };
 
 template <class T>
-inline void expect_rows(const Head<T>& head, const Visit& visit, Int later, std::initializer_list<Touched> touched,
-                        Ahead& ahead) {
-  ahead.clear();
+inline void prefetch_rows(const Head<T>& head, const Visit& visit, Int later, std::initializer_list<Touched> touched,
+                          Prefetch& prefetch) {
+  prefetch.clear();
   if (later && !visit.leave) return;
   Int c = visit.from_right ? visit.chunk - later : visit.chunk + later;
   Int m = head.size_of(c);
@@ -240,7 +189,7 @@ inline void expect_rows(const Head<T>& head, const Visit& visit, Int later, std:
     HeadRows rows = rows_of<T>(*x.rows, head.p, head.b, head.h, x.wide);
     for (Int i = 0; i < m; ++i) {
       Int t = head.token(visit.order, head.first_of(c) + (visit.from_right ? m - 1 - i : i));
-      ahead.add(rows.row<char>(t), x.columns * Int(sizeof(T)));
+      prefetch.add(rows.row<char>(t), x.columns * Int(sizeof(T)));
     }
   }
 }
@@ -298,7 +247,7 @@ class AllOrders {
   template <class Each>
   void walks(Int order, Each each) {
     for (Int way = 0; way < 2; ++way)
-      if (head_.p.direction & (way ? BACKWARD : FORWARD))
+      if (head_.p.direction & (way ? REVERSE : FORWARD))
         each(Walk<T>{factors(order, way), order ? places_.data() + order * head_.n : nullptr, way == 1,
                      gated_ ? weights(order, 1) : nullptr, gated_ ? weights(order, 0) : nullptr});
   }
@@ -309,7 +258,7 @@ class AllOrders {
       for (Int i = 0; i < n; ++i)
         for (Int j = 0; j < padded; j += W<T>) store(mask + i * mask_row + j, Vec<T>{});
     else
-      block_mask(direction & FORWARD ? factors(0, 0) : nullptr, direction & BACKWARD ? factors(0, 1) : nullptr, n, mask,
+      block_mask(direction & FORWARD ? factors(0, 0) : nullptr, direction & REVERSE ? factors(0, 1) : nullptr, n, mask,
                  mask_row, row);
     for (Int o = gated_ ? 0 : 1; o < head_.orders(); ++o) {
       walks(o, [&](const Walk<T>& walk) { add_mask(walk, n, mask, mask_row, row); });

@@ -267,7 +267,7 @@ inline void absorb_gain(const T* log_gain, Int n, Int direction, T* f, T* b, T* 
     }
     ends.leaving[0] = best;
   }
-  if (direction & BACKWARD) {
+  if (direction & REVERSE) {
     T best = ends.entering[1];
     for (Int i = n - 1; i >= 0; --i) {
       top[i] = std::fmax(top[i], best);

@@ -18,27 +18,28 @@ struct DiagonalBackwardScratch {
   T *transposed, *scores, *dscores;
   T *dden, *running, *arrived, *departed, *out_row;
   Int d_row, v_row, c_row;
-  Ahead ahead;
+  Prefetch prefetch;
 
-  void take(Pieces& pieces, const Problem& p, Int chunk) {
+  void take(Arena& arena, const Problem& p, Int chunk) {
     Int padded = round_up(chunk, W<T>);
-    tokens = pieces.take<Int>(chunk);
-    channels.take(pieces, p, chunk);
-    block.take(pieces, p, chunk);
+    tokens = arena.take<Int>(chunk);
+    channels.take(arena, p, chunk);
+    block.take(arena, p, chunk);
     d_row = block.d_row, c_row = block.c_row, v_row = leading<T>(p.V);
-    for (T** x : {&q, &k, &dq, &dk, &dcost, &part, &weights, &rows}) *x = pieces.take<T>(padded * d_row);
-    dcost_back = p.log_decay_reverse.data ? pieces.take<T>(padded * d_row) : dcost;
-    for (T** x : {&v, &g, &dv}) *x = pieces.take<T>(padded * v_row);
-    for (T** x : {&scores, &dscores}) *x = pieces.take<T>(padded * c_row);
-    transposed = pieces.take<T>(round_up(p.V, W<T>) * c_row);
-    dden = pieces.take<T>(padded), out_row = pieces.take<T>(v_row);
-    for (T** x : {&running, &arrived, &departed}) *x = pieces.take<T>(d_row);
+    for (T** x : {&q, &k, &dq, &dk, &dcost, &part, &weights, &rows}) *x = arena.take<T>(padded * d_row);
+    dcost_back = p.log_decay_reverse.data ? arena.take<T>(padded * d_row) : dcost;
+    for (T** x : {&v, &g, &dv}) *x = arena.take<T>(padded * v_row);
+    for (T** x : {&scores, &dscores}) *x = arena.take<T>(padded * c_row);
+    transposed = arena.take<T>(round_up(p.V, W<T>) * c_row);
+    dden = arena.take<T>(padded), out_row = arena.take<T>(v_row);
+    for (T** x : {&running, &arrived, &departed}) *x = arena.take<T>(d_row);
   }
 };
 
 // What passes over a border of chunks, in one direction, channel by channel.
 template <class T>
 struct ChannelFlow {
+  using Sum = T;
   std::vector<double> value;  // as far as rounding lets us know
   std::vector<Int> carried;   // over how many chunks, since it was known exactly
 
@@ -46,66 +47,37 @@ struct ChannelFlow {
 };
 
 template <class T>
-class DiagonalBackward {
+class DiagonalBackward : public BackwardPass<T, ChannelFlow<T>> {
+  using Base = BackwardPass<T, ChannelFlow<T>>;
+  using Base::D_, Base::V_, Base::d_row_, Base::v_row_, Base::dq_, Base::dk_, Base::dv_;
+  using Base::head_, Base::p_, Base::division_, Base::with_costs_, Base::sides_, Base::dden_;
+  using typename Base::Anchor, typename Base::Side;
+
  public:
   using Scratch = DiagonalBackwardScratch<T>;
   static constexpr bool all_orders_at_once = false;
 
-  explicit DiagonalBackward(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
-    with_costs_ = p_.dlog_decay.data;
-    D_ = p_.D, V_ = p_.V, d_row_ = leading<T>(D_), v_row_ = leading<T>(V_);
-    Int x_rows = round_up(D_, W<T>) * v_row_;
-    state_size_ = 2 * (V_ * d_row_ + d_row_);
-    side_size_ = state_size_ + x_rows + V_ * d_row_ + x_rows + 2 * d_row_;
-    Int anchors = with_costs_ ? (head.chunks / 2 + ANCHOR) / ANCHOR + 1 : 0;
-    Int flows = with_costs_ ? 2 * head.chunks * D_ : 0;
-    Int total = 2 * (side_size_ + anchors * state_size_ + flows) + head.sequence.length;
-    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(total) * sizeof(T)));
-    for (Side& side : sides_) {
-      side.u = memory, side.x = side.u + V_ * d_row_;
-      side.u_sum = side.x + V_ * d_row_, side.x_sum = side.u_sum + d_row_;
-      side.x_rows = memory + state_size_;
-      side.lost_u = side.x_rows + x_rows, side.lost_x = side.lost_u + V_ * d_row_;
-      side.lost_u_sum = side.lost_x + x_rows, side.lost_x_sum = side.lost_u_sum + d_row_;
-      side.anchors = memory + side_size_;
-      side.arrivals = side.anchors + anchors * state_size_;
-      side.departures = side.arrivals + flows / 2;
-      memory = side.arrivals + flows;
-    }
-    dden_ = memory;
-    Int start = head.sequence.start;
-    dq_ = {rows_of<T>(p_.dq, p_, head.b, head.h), nullptr, D_, start};
-    dk_ = {rows_of<T>(p_.dk, p_, head.b, head.h), nullptr, D_, start};
-    dv_ = {rows_of<T>(p_.dv, p_, head.b, head.h), nullptr, V_, start};
-    if (p_.dtype == BFLOAT16) {
-      Int length = head.sequence.length;
-      T* sums = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(length * (2 * D_ + V_) + 1) * sizeof(T)));
-      dq_.own = sums, dk_.own = sums + length * D_, dv_.own = sums + 2 * length * D_;
-    }
-  }
-
-  bool walks(bool from_right) const { return head_.one_block() ? from_right == (p_.direction == BACKWARD) : true; }
+  explicit DiagonalBackward(const Head<T>& head) : Base(head, head.p.D) {}
 
   void start(bool from_right) {
+    Base::start(from_right);
     Side& s = sides_[from_right];
-    std::fill(s.u, s.u + side_size_, T(0));
-    start_gradients(head_, from_right, s.u, s.u_sum, s.x, s.x_rows, s.x_sum);
     s.on.clear(D_), s.back.clear(D_);
   }
 
-  void expect(const Visit& visit, Int later, Scratch& x) {
+  void prefetch(const Visit& visit, Int later, Scratch& x) {
     bool wide = p_.wide_out;
-    expect_rows(
+    prefetch_rows(
         head_, visit, later,
         {{&p_.q, D_}, {&p_.k, D_}, {&p_.v, V_}, {&head_.log_decay(visit.from_right), D_, true}, {&p_.dout, V_, wide}},
-        x.ahead);
+        x.prefetch);
   }
 
   void visit(const Visit& visit, Scratch& x) {
     Side& side = sides_[visit.from_right];
     Int n = head_.size_of(visit.chunk);
-    bool on = p_.direction & (visit.from_right ? BACKWARD : FORWARD);
-    bool back = p_.direction & (visit.from_right ? FORWARD : BACKWARD);
+    bool on = p_.direction & (visit.from_right ? REVERSE : FORWARD);
+    bool back = p_.direction & (visit.from_right ? FORWARD : REVERSE);
     if (with_costs_) at_border(visit, on, back);
     head_.tokens_of(visit.order, visit.chunk, visit.from_right, x.tokens);
     x.channels.read(head_, visit.order, visit.from_right, x.tokens, n);
@@ -120,10 +92,10 @@ class DiagonalBackward {
     across(visit, side, n, Crosses(p_, visit, with_costs_), x);
     auto costs = [&](bool reverse) {
       const Rows& rows = head_.dlog_decay(reverse);
-      return Growing<T>{rows_of<T>(rows, p_, head_.b, head_.decay_head(visit.order), true), nullptr, D_,
-                        head_.sequence.start};
+      return Accumulator<T>{rows_of<T>(rows, p_, head_.b, head_.decay_head(visit.order), true), nullptr, D_,
+                            head_.sequence.start};
     };
-    Growing<T> dcost = costs(visit.from_right), dcost_back = costs(!visit.from_right);
+    Accumulator<T> dcost = costs(visit.from_right), dcost_back = costs(!visit.from_right);
     for (Int i = 0; i < n; ++i) {
       if (has_output(p_)) dq_.add(x.tokens[i], x.dq + i * x.d_row, 1, visit.first, visit.last);
       dk_.add(x.tokens[i], x.dk + i * x.d_row, 1, visit.first, visit.last);
@@ -132,47 +104,18 @@ class DiagonalBackward {
       if (with_costs_ && head_.two_sided())
         dcost_back.add(x.tokens[i], x.dcost_back + i * x.d_row, 1, visit.first_cost, visit.last);
     }
-    if (with_costs_ && !visit.inside && !visit.leave && has_states(p_)) at_border(visit.beyond(), on, back);
+    if (this->at_end(visit)) at_border(visit.beyond(), on, back);
   }
 
   void visit_all(Scratch&) {}
 
  private:
-  static constexpr Int ANCHOR = 8;  // as Backward's
-
-  struct Side {
-    T *u, *x, *u_sum, *x_sum, *x_rows;             // as Backward's
-    T *lost_u, *lost_x, *lost_u_sum, *lost_x_sum;  // by rounding
-    T* anchors;
-    T *arrivals, *departures;  // [chunks, D]
-    ChannelFlow<T> on, back;
-  };
-
-  Int anchor_of(bool from_right, Int border) const {
-    Int from_start = from_right ? head_.chunks - border : border;
-    Int half = from_right ? head_.chunks - head_.middle() : head_.middle();
-    if (from_start > half || (from_start % ANCHOR && from_start != half)) return -1;
-    return (from_start + ANCHOR - 1) / ANCHOR;
-  }
-
-  void keep_anchor(bool from_right, Int border) {
-    Int anchor = anchor_of(from_right, border);
-    const Side& side = sides_[from_right];
-    if (anchor >= 0) std::copy(side.u, side.u + state_size_, side.anchors + anchor * state_size_);
-  }
-
   void at_border(const Visit& visit, bool on, bool back) {
-    Side& side = sides_[visit.from_right];
-    Int border = visit.from_right ? visit.chunk + 1 : visit.chunk;
-    if (visit.inside) return keep_anchor(visit.from_right, border);
-    Int anchor = anchor_of(!visit.from_right, border);
-    if (anchor < 0) return;
-    const T* u = sides_[!visit.from_right].anchors + anchor * state_size_;
-    const T* x = u + V_ * d_row_;
-    const T* u_sum = x + V_ * d_row_;
-    const T* x_sum = u_sum + d_row_;
-    if (on) known(visit, visit.from_right, side.on, side.u, x, side.u_sum, x_sum);
-    if (back) known(visit, !visit.from_right, side.back, side.x, u, side.x_sum, u_sum);
+    Base::at_border(visit, [&](const Anchor& other) {
+      Side& side = sides_[visit.from_right];
+      if (on) known(visit, visit.from_right, side.on, side.u, other.x, side.u_sum, other.x_sum);
+      if (back) known(visit, !visit.from_right, side.back, side.x, other.u, side.x_sum, other.u_sum);
+    });
   }
 
   // The flow is known again, from the states on both sides of the border.
@@ -215,34 +158,19 @@ class DiagonalBackward {
   void inside(Int order, Int n, bool on, bool back, Scratch& x) {
     x.block.scores(x.channels, n, x.q, x.k, on, back, x.scores);
     transpose(x.v, x.v_row, n, V_, x.transposed, x.c_row);
-    multiply<T>(
-        n, n,
-        {.c = x.dscores, .c_row = x.c_row, .plain = {V_, x.g, x.v_row, 1, x.transposed, x.c_row}, .ahead = &x.ahead});
+    multiply<T>(n, n,
+                {.c = x.dscores,
+                 .c_row = x.c_row,
+                 .plain = {V_, x.g, x.v_row, 1, x.transposed, x.c_row},
+                 .prefetch = &x.prefetch});
     for (Int i = 0; i < n; ++i) {
       T* row = x.dscores + i * x.c_row;
       for (Int j = 0; j < n; j += W<T>) store(row + j, load(row + j) + x.dden[i]);
-      own_gradients(order, i, row[i], x);
+      const T *q = x.q + i * x.d_row, *k = x.k + i * x.d_row;
+      x.scores[i * x.c_row + i] = own_score(head_, x.tokens[i], q, k);
+      own_gradients(head_, order, x.tokens[i], row[i], q, k, x.dq + i * x.d_row, x.dk + i * x.d_row);
     }
     x.block.gradients(x.channels, n, x.q, x.k, on, back, x.dscores, x.dq, x.dk, x.dcost, x.dcost_back);
-  }
-
-  // A token's own score, whatever it weighs.
-  void own_gradients(Int order, Int i, T grad, Scratch& x) {
-    Int t = x.tokens[i];
-    const T *q = x.q + i * x.d_row, *k = x.k + i * x.d_row;
-    T *dq = x.dq + i * x.d_row, *dk = x.dk + i * x.d_row;
-    x.scores[i * x.c_row + i] = own_score(head_, t, q, k);
-    const T one = 1;
-    SelfWeight<T> weight = {&one, 0};
-    if (p_.self_weight.data) weight = SelfWeight<T>::of(head_, t);
-    T* dw = p_.dself_weight.data ? at<T>(p_.dself_weight, head_.b, t, head_.h) : nullptr;
-    if (dw && order == 0) std::fill(dw, dw + p_.self_weight_channels, T(0));
-    for (Int d = 0; d < D_; ++d) {
-      T w = weight.w[d * weight.step];
-      dq[d] += grad * w * k[d];
-      dk[d] += grad * w * q[d];
-      if (dw) dw[d * weight.step] += grad * q[d] * k[d];
-    }
   }
 
   // What crosses the chunk's borders.
@@ -256,7 +184,7 @@ class DiagonalBackward {
                  .c_row = x.v_row,
                  .scaled = {entering, x.rows, x.d_row, 1, side.x_rows, v_row_},  // the keys that `enter` left there
                  .plain = {visit.inside && has_output(p_) ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row},
-                 .ahead = &x.ahead});
+                 .prefetch = &x.prefetch});
     if (with_costs_) flow(visit, side, n, over, x);
     if (over.leave_on) {
       x.channels.on().along(n, true, true, x.k, x.running);
@@ -266,7 +194,7 @@ class DiagonalBackward {
                    .c_row = d_row_,
                    .plain = {n, x.v, 1, x.v_row, x.k, x.d_row},
                    .fresh = false,
-                   .ahead = &x.ahead,
+                   .prefetch = &x.prefetch,
                    .lost = side.lost_u});
       x.channels.on().cross_columns(side.u_sum, side.lost_u_sum, 0, 1);
       add_columns<T>(x.k, x.d_row, n, D_, nullptr, {0, 1}, side.u_sum, side.lost_u_sum);
@@ -280,18 +208,14 @@ class DiagonalBackward {
                    .c_row = v_row_,
                    .plain = {m, x.q, 1, x.d_row, x.g, x.v_row},
                    .fresh = false,
-                   .ahead = &x.ahead,
+                   .prefetch = &x.prefetch,
                    .lost = side.lost_x});
       transpose(side.x_rows, v_row_, D_, V_, side.x, d_row_);
       x.channels.back().cross_columns(side.x_sum, side.lost_x_sum, 0, 1);
       add_columns<T>(x.q, x.d_row, m, D_, x.dden, {0, 1}, side.x_sum, side.lost_x_sum);
       if (!visit.leave) end_gradients(head_, !visit.from_right, side.x_rows, v_row_, side.x_sum);
     }
-    if (with_costs_ && visit.inside) {
-      // The border where this half ends belongs to no chunk of it.
-      Int ahead = visit.from_right ? visit.chunk : visit.chunk + 1;
-      if (ahead == head_.middle()) keep_anchor(visit.from_right, ahead);
-    }
+    this->keep_last_anchor(visit);
   }
 
   // What a state does to rows it is met by: grad += decayed (values state + weights sums). Leaves the decayed rows in
@@ -299,8 +223,9 @@ class DiagonalBackward {
   void enter(Int n, const T* values, const T* state, const T* sums, const T* weights, const T* rows, T* grad, bool back,
              T* total, Scratch& x) const {
     T* dcost = back ? x.dcost_back : x.dcost;
-    multiply<T>(n, D_,
-                {.c = x.part, .c_row = x.d_row, .plain = {V_, values, x.v_row, 1, state, d_row_}, .ahead = &x.ahead});
+    multiply<T>(
+        n, D_,
+        {.c = x.part, .c_row = x.d_row, .plain = {V_, values, x.v_row, 1, state, d_row_}, .prefetch = &x.prefetch});
     std::copy(rows, rows + n * x.d_row, x.rows);
     (back ? x.channels.back() : x.channels.on()).along(n, false, back, x.rows, x.running, x.weights);
     for (Int i = n - 1; i >= 0; --i) {
@@ -320,8 +245,8 @@ class DiagonalBackward {
   // departs on its side; the second what comes over the border.
   void flow(const Visit& visit, Side& side, Int n, Crosses over, Scratch& x) {
     if (visit.inside) {
-      std::copy(x.arrived, x.arrived + D_, side.arrivals + visit.chunk * D_);
-      std::copy(x.departed, x.departed + D_, side.departures + visit.chunk * D_);
+      std::copy(x.arrived, x.arrived + D_, side.arrivals.data() + visit.chunk * D_);
+      std::copy(x.departed, x.departed + D_, side.departures.data() + visit.chunk * D_);
       return;
     }
     const Side& other = sides_[!visit.from_right];
@@ -333,10 +258,10 @@ class DiagonalBackward {
     std::fill(x.running, x.running + x.d_row, T(0));
     bool right = visit.from_right;
     Int c = visit.chunk * D_;
-    if (over.on) pass(visit, right, x.channels.on(), side.on, x.arrived, other.departures + c, over.leave_on, x);
+    if (over.on) pass(visit, right, x.channels.on(), side.on, x.arrived, other.departures.data() + c, over.leave_on, x);
     if (head_.two_sided()) add(x.dcost);
     if (over.back)
-      pass(visit, !right, x.channels.back(), side.back, x.departed, other.arrivals + c, over.leave_back, x);
+      pass(visit, !right, x.channels.back(), side.back, x.departed, other.arrivals.data() + c, over.leave_back, x);
     add(x.dcost_back);
   }
 
@@ -359,16 +284,6 @@ class DiagonalBackward {
       flow.carried[index(d)] = nothing ? 0 : flow.carried[index(d)] + 1;
     }
   }
-
-  const Head<T>& head_;
-  const Problem& p_;
-  Division<T> division_;
-  bool with_costs_;
-  Int D_, V_, d_row_, v_row_, state_size_, side_size_;
-  Side sides_[2];
-  T* dden_;  // [tokens]
-  Growing<T> dq_, dk_, dv_;
-  Buffer memory_, sums_;
 };
 
 }  // namespace

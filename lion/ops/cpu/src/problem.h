@@ -11,7 +11,7 @@ using Ints = const Int*;
 enum Dtype : std::int64_t { FLOAT32, FLOAT64, BFLOAT16 };
 // RAW: num, den and their log scale, undivided. NO_OUTPUT: nothing but the states that leave.
 enum Norm : std::int64_t { NONE, SUM, MAX, RAW, NO_OUTPUT };
-enum Direction : std::int64_t { FORWARD = 1, BACKWARD = 2, BOTH = 3 };
+enum Direction : std::int64_t { FORWARD = 1, REVERSE = 2, BOTH = 3 };
 
 // [B, T, H] rows; strides in elements, the last dimension contiguous. A null pointer: not given.
 struct Rows {
