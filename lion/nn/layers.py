@@ -247,7 +247,7 @@ class LionAttention(nn.Module):
         """Whether one operator does it all, from q, k and v as they come from the projection."""
         chosen = self.variant
         own = chosen.keys == "own" and not (chosen.scaled or chosen.skip or chosen.softmax or self.decay.gates)
-        plain = not (chosen.delta or chosen.decay_between or chosen.norm == "unmasked" or self.two_sided)
+        plain = not (chosen.delta or chosen.decay_between or chosen.norm == "unmasked")
         return own and plain and chosen.features in projected.FEATURES
 
     def _mix_at_once(
