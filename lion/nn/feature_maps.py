@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.ops.cpu.features import MAPS, available, elu_plus_one, features_op, unit_silu
+from lion.ops.kernels import fused
+from lion.ops.maps import elu_plus_one, unit_silu
 
 # Features [..., D'], and the log of a factor per token that was taken out of them, or None.
 Features = tuple[Tensor, Tensor | None]
@@ -35,10 +36,9 @@ class Elementwise(FeatureMap):
         return self.function(x), None
 
     def both(self, q: Tensor, k: Tensor) -> tuple[Features, Features]:
-        map = MAPS.get(self.function.__name__)
-        if map is not None and available(q):
-            q, k = features_op(q, k, map)
-            return (q, None), (k, None)
+        for path in fused():
+            if (features := path.mapped(self.function.__name__, q, k)) is not None:
+                return (features[0], None), (features[1], None)
         return super().both(q, k)
 
     def extra_repr(self) -> str:

@@ -20,8 +20,7 @@ from lion.nn.variants import VARIANTS, Variant
 from lion.ops.attention import LogDecay, attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, NORMS, BackendName, Direction, Form, Norm, check_dense, one_of
-from lion.ops.cpu import projected
-from lion.ops.kernels import FORMS
+from lion.ops.kernels import FORMS, fused
 from lion.ops.state import State, States
 from lion.ops.step import attention_step
 
@@ -154,8 +153,9 @@ class LionAttention(nn.Module):
         orders = self._orders_for(x, grid)
         columns = self.in_proj(x)
         piece = return_states or forward_state is not None or reverse_state is not None
-        if not piece and self._at_once and projected.available(columns, self.form, self.backend):
-            return self._finish(*self._mix_at_once(columns, mask, cu_seqlens, orders))
+        for path in fused(self.backend) if self._at_once and not piece else ():
+            if self.variant.features in path.FEATURES and path.available(columns, self.form):
+                return self._finish(*self._mix_at_once(path, columns, mask, cu_seqlens, orders))
         y = self._tokens(columns)
         mixed = self.mix(
             y,
@@ -247,19 +247,18 @@ class LionAttention(nn.Module):
         """Whether one operator does it all, from q, k and v as they come from the projection."""
         chosen = self.variant
         own = chosen.keys == "own" and not (chosen.scaled or chosen.skip or chosen.softmax or self.decay.gates)
-        plain = not (chosen.delta or chosen.decay_between or chosen.norm == "unmasked")
-        return own and plain and chosen.features in projected.FEATURES
+        return own and not (chosen.delta or chosen.decay_between or chosen.norm == "unmasked")
 
     def _mix_at_once(
-        self, columns: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None
+        self, path: Any, columns: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """`mix` of `tokens`, and the gate."""
-        columns, rest = projected.split(columns, 3 * self.dim)
+        """`mix` of `tokens`, and the gate, by a backend's fused path."""
+        columns, rest = path.split(columns, 3 * self.dim)
         decay, _, gate, _ = rest.split(list(self.columns.values())[3:], -1)
         log_decay = self.decay(decay.to(accumulation_dtype(columns))).log_decay
         if self.direction != "both":
             log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
-        out = projected.attention(
+        out = path.attention(
             columns,
             self.heads,
             self.value_channels,

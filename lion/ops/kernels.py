@@ -1,12 +1,13 @@
 """The table of kernels. A new kernel is one row here, and is tested because it is in the table."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from lion.ops.call import Call
 from lion.ops.checks import Form, one_of
+from lion.ops.cpu import fused as cpu_fused
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
 from lion.ops.plain import plain
@@ -36,6 +37,7 @@ class Backend(NamedTuple):
     checks_values: bool = False  # its kernels do, as they read
     lacks: tuple[str, ...] = ()  # keys of NEEDS
     states: Callable[[Call], States] = states_behind  # `lion.attention_states`
+    fused: Any = None  # parts of a layer as one operator each: an object with what cpu/fused.py has
 
 
 def _cpu_missing(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -58,6 +60,7 @@ BACKENDS = {  # the fastest first
         checks_values=True,
         lacks=("torch.func",),
         states=cpu_scan.states_behind,
+        fused=cpu_fused,
     ),
     "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
@@ -77,6 +80,11 @@ KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
     ("torch", "rnn", "delta"): lowered(delta.rnn),
     ("torch", "scan", "delta"): lowered(delta.scan, undecayed=delta.undecayed_scan),
 }
+
+
+def fused(backend: str = "auto") -> Iterable[Any]:
+    """The fused paths of the backends that may be used, the fastest first."""
+    return [row.fused for name, row in BACKENDS.items() if row.fused is not None and backend in ("auto", name)]
 
 
 def why_not_compiled() -> str | None:

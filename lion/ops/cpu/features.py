@@ -1,25 +1,15 @@
 """Feature maps in C++: one pass over memory forwards and one backwards, where torch takes several."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lion.ops.cpu import door
 from lion.ops.cpu.library import DTYPES, LIBRARY, Features, below_autograd, loaded
+from lion.ops.maps import elu_plus_one, unit_silu
 from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch.door import check_like
 
 MAPS = {"unit_silu": 0, "elu_plus_one": 1}  # as nn/feature_maps.py names them
-
-
-def unit_silu(x: Tensor) -> Tensor:
-    """Shifted and normalised SiLU, the paper's own: of length 1, and mostly positive."""
-    return F.normalize(F.silu(x) + 0.5, dim=-1)
-
-
-def elu_plus_one(x: Tensor) -> Tensor:
-    """elu + 1: positive."""
-    return F.elu(x) + 1
 
 
 PLAIN = {MAPS["unit_silu"]: unit_silu, MAPS["elu_plus_one"]: elu_plus_one}
@@ -36,6 +26,11 @@ def available(x: Tensor) -> bool:
     """Whether x [B, T, H, D] can be handled: exported graphs are to have torch's operators only."""
     known = not isinstance(LIBRARY, str) and x.device.type == "cpu" and x.dtype in DTYPES and x.dim() == 4
     return known and not plain()
+
+
+def mapped(name: str, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The features of queries and keys; None where there is no operator for them."""
+    return features_op(q, k, MAPS[name]) if name in MAPS and available(q) else None
 
 
 def features(x: Tensor, map: int, out: Tensor | None = None) -> Tensor:

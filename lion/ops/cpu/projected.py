@@ -86,12 +86,17 @@ projected_op = torch.ops.lion.cpu_projected.default
 projected_backward_op = torch.ops.lion.cpu_projected_backward.default
 
 
-def available(y: Tensor, form: str, backend: str) -> bool:
+def available(y: Tensor, form: str) -> bool:
     """Whether a projection [B, T, columns] can be handled, in eager mode: compilers have their own ways to fuse, and
     a traced graph cannot be saved with functions of Python's in it."""
-    chosen = form in ("auto", "scan") and backend in ("auto", "cpu")
     eager = not (torch.compiler.is_compiling() or torch.jit.is_tracing() or plain())
-    return chosen and eager and not isinstance(LIBRARY, str) and y.device.type == "cpu" and y.dtype in DTYPES
+    return (
+        form in ("auto", "scan")
+        and eager
+        and not isinstance(LIBRARY, str)
+        and y.device.type == "cpu"
+        and y.dtype in DTYPES
+    )
 
 
 def split(y: Tensor, first: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,12 @@
+"""The parts of a layer that are one operator each here: what `fused` in a row of `kernels.BACKENDS` has.
+
+mapped(name, q, k): the features of queries and keys, or None
+available(columns, form): whether `attention` takes this projection
+FEATURES: the names of the feature maps that it knows
+split(columns, first), attention(columns, ...): from the projection to the mixed values
+"""
+
+from lion.ops.cpu.features import mapped
+from lion.ops.cpu.projected import FEATURES, attention, available, split
+
+__all__ = ["FEATURES", "attention", "available", "mapped", "split"]
