@@ -242,8 +242,7 @@ class Stepwise {
 
   void read_gradients(const Walk& walk, Token& y, T* room) const {
     T dout[W<T>] = {};
-    std::fill(y.g, y.g + p_.V + 1, T(0));
-    if (!has_output(p_)) return;
+    if (!has_output(p_)) return std::fill(y.g, y.g + p_.V + 1, T(0));
     small(p_.dout, walk.head, y.t, p_.wide_out, dout);
     T factor = walk.division.num_factor(y.t, T(0));
     for (Int v = 0; v < p_.V; ++v) y.g[v] = dout[v] * factor;
