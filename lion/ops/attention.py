@@ -204,17 +204,14 @@ def explain(q: Tensor, k: Tensor, v: Tensor, log_decay: LogDecay = None, **optio
 
 
 def _wanted(call: Call, form: str, backend: str) -> Wanted:
-    q = call.q
-    needs = tuple(
-        name
-        for name, needed in (
-            ("states", call.has_states),
-            ("two-sided decays", call.log_decay_reverse is not None),
-            ("torch.func", transformed()),
-        )
-        if needed
-    )
-    return Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], call.chunk_size, needs)
+    q, needs = call.q, []
+    if call.has_states:
+        needs.append("states")
+    if call.log_decay_reverse is not None:
+        needs.append("two-sided decays")
+    if transformed():
+        needs.append("torch.func")
+    return Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], call.chunk_size, tuple(needs))
 
 
 @functools.lru_cache(maxsize=1024)
