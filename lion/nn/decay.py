@@ -6,7 +6,7 @@ wants, and makes Gates of them. All log decays are <= 0 by construction.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -20,11 +20,22 @@ class Gates(NamedTuple):
 
 
 class Decay(nn.Module):
+    """Made of the heads, and of the key channels of each. A subclass whose `forward` returns a log_gain or a factor,
+    too, sets `gates = True`."""
+
     columns: int  # of the projection
     gates = False  # whether it makes more than decays
 
     def forward(self, x: Tensor) -> Gates:
+        """x [B, T, columns], as projected: a bias is the decay's own to add."""
         raise NotImplementedError
+
+    def alone(self, x: Tensor) -> Any:
+        """The log_decay of a decay that has no gates."""
+        log_decay, log_gain, factor = self(x)
+        if log_gain is not None or factor is not None:
+            raise TypeError(f"{type(self).__name__} returns a log_gain or a factor; expected it to set gates = True.")
+        return log_decay
 
 
 class PerOrder(Decay):
@@ -37,7 +48,7 @@ class PerOrder(Decay):
 
     def forward(self, x: Tensor) -> Gates:
         parts = x.split([decay.columns for decay in self.orders], -1)
-        logs = [decay(part).log_decay for decay, part in zip(self.orders, parts, strict=True)]
+        logs = [cast(Decay, decay).alone(part) for decay, part in zip(self.orders, parts, strict=True)]
         return Gates(torch.cat(logs, heads_axis(logs[0])))
 
 

@@ -16,7 +16,7 @@ from lion.nn.feature_maps import FEATURE_MAPS
 from lion.nn.orders import ORDERS, grid_orders
 from lion.nn.softmax import softmax_attention, softmax_step
 from lion.nn.tails import GATES, OUTPUT_NORMS
-from lion.nn.variants import VARIANTS, Variant
+from lion.nn.variants import KEYS, VARIANTS, Variant
 from lion.ops.attention import LogDecay, attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, NORMS, BackendName, Direction, Form, Norm, check_dense, one_of
@@ -255,7 +255,7 @@ class LionAttention(nn.Module):
         """`mix` of `tokens`, and the gate, by a backend's fused path."""
         columns, rest = path.split(columns, 3 * self.dim)
         decay, _, gate, _ = rest.split(list(self.columns.values())[3:], -1)
-        log_decay = self.decay(decay.to(accumulation_dtype(columns))).log_decay
+        log_decay = self.decay.alone(decay.to(accumulation_dtype(columns)))
         if self.direction != "both":
             log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
         out = path.attention(
@@ -371,6 +371,12 @@ class LionAttention(nn.Module):
         return times if self.double_diagonal else None
 
     def _check_choices(self, name: str, given: dict[str, Any], two_sided: bool) -> None:
+        row = self.variant
+        one_of(f"features of variant {name!r}", row.features, FEATURE_MAPS)
+        one_of(f"decay of variant {name!r}", row.decay, DECAYS)
+        one_of(f"keys of variant {name!r}", row.keys, KEYS)
+        for step in row.tail:
+            one_of(f"tail of variant {name!r}", step, (*OUTPUT_NORMS, *GATES))
         if two_sided and (self.variant.decay == "none" or self.variant.softmax):
             raise ValueError(f"two_sided is True, and variant {name!r} has no decays; expected False.")
         if two_sided and self.direction != "both":

@@ -120,10 +120,11 @@ def _softmax(y: Tokens, mask: Tensor | None, cache: Cache) -> tuple[Tensor, Cach
     """All new tokens at once: each sees the cache, and those before it."""
     cache = cache.then(_left_behind(y, y.v, mask))
     q, k, v = (x.transpose(1, 2) for x in (y.q, cache.k, cache.v))
-    total = torch.arange(k.shape[2], device=q.device)
-    own = total[-q.shape[2] :, None]
-    real = ~cache.log_gain.isneginf().permute(0, 2, 3, 1)  # [B, 1, 1, total]
-    sees = (total < own) & real | (total == own)  # a masked token sees itself, lest its row be empty, and outputs 0
+    sees = ~cache.log_gain.isneginf().permute(0, 2, 3, 1)  # [B, 1, 1, all tokens]
+    if q.shape[2] > 1:
+        total = torch.arange(k.shape[2], device=q.device)
+        own = total[-q.shape[2] :, None]
+        sees = (total < own) & sees | (total == own)  # a masked token sees itself, lest its row be empty
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=sees).transpose(1, 2)
     return out if mask is None else torch.where(mask[:, :, None, None], out, 0), cache
 

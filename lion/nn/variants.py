@@ -9,6 +9,12 @@ from dataclasses import dataclass
 
 from lion.ops.checks import Norm
 
+KEYS = {
+    "own": "every head has its own",
+    "shared": "all heads share them, and the queries too",
+    "complement": "1 - decay",
+}
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -17,7 +23,7 @@ class Variant:
     features: str = "unit_silu"  # of q and k: a key of feature_maps.FEATURE_MAPS
     decay: str = "none"  # and gates: a key of decay.DECAYS
     norm: Norm = "none"  # of lion.attention
-    keys: str = "own"  # "own"; "shared" by all heads, as the queries; "complement", 1 - decay
+    keys: str = "own"  # one of KEYS
     value_channels: int | None = None  # of a head; None: dim / heads
     key_channels: int | None = None  # of a head; None: dim / heads
     scaled: bool = False  # queries times D^-1/2, where features do not normalise

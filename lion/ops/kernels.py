@@ -141,6 +141,8 @@ def choose(wanted: Wanted) -> Choice:
             works = ", ".join(repr(b) for b in usable_backends(*where) if b != name)
             raise ValueError(f"backend {name!r} cannot run this: {reason}. What works here: {works}.")
         candidates = {form: "the form was asked for"} if form != "auto" else _by_length(name, wanted)
+        if backend != "auto" and form == "auto" and wanted.chunk_size is None:
+            candidates = candidates | {x: "the backend has no other form" for x in FORMS if x not in candidates}
         for candidate, why in candidates.items():
             if (name, candidate, kind) in KERNELS:
                 return Choice(candidate, name, kind, why)

@@ -24,6 +24,9 @@ def register_task(kind: str) -> Callable[[T], T]:
     """A class decorator: run.json and `lion train` call the task `kind`."""
 
     def register(task: T) -> T:
+        package, _, module = task.__module__.rpartition(".")
+        if package == "lion.tasks" and module != kind:  # by which a run's task is found again
+            raise ValueError(f"the kind of {task.__name__} is {kind!r}; expected {module!r}, the name of its file.")
         task.kind = kind
         TASKS[kind] = task
         return task

@@ -143,6 +143,21 @@ def test_decays_are_decays(decay):
         assert log_decay.shape in ((2,), (2, 8), (3, 5, 2), (3, 5, 2, 8))
     for x in (log_gain, factor):
         assert x is None or x.shape == (3, 5, 2)
+    assert module.gates == (log_gain is not None or factor is not None)
+
+
+def test_a_decay_that_hides_its_gates():
+    decay = DECAYS["mamba2"](2, 8)
+    decay.gates = True
+    with pytest.raises(TypeError, match="StateSpace returns a log_gain or a factor; expected it to set gates = True"):
+        decay.alone(torch.randn(1, 3, decay.columns))
+
+
+def test_rows_of_the_table_are_checked(monkeypatch):
+    for field, wrong in {"features": "siluu", "decay": "fixt", "keys": "owned", "tail": ("head_rmss",)}.items():
+        monkeypatch.setitem(lion.VARIANTS, "new", dataclasses.replace(lion.VARIANTS["lion_s"], **{field: wrong}))
+        with pytest.raises(ValueError, match=f"{field} of variant 'new' is '.*'; expected one of"):
+            lion.LionAttention(8, 2, "new")
 
 
 @pytest.mark.parametrize("features", FEATURE_MAPS)

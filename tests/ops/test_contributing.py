@@ -44,6 +44,7 @@ def test_the_page(einsum):
     q = torch.rand(1, 5, 2, 3)
     _, states = lion.attention(q, q, q, backend="einsum", return_states=True)
     assert states.forward.sums.shape == (1, 2, 3, 3)
+    assert lion.explain(q, q, q, backend="einsum").form == "full"
     assert lion.explain(q, q, q).backend != "einsum"  # it is the last
     with pytest.raises(
         ValueError, match="no kernel for form 'auto' on backend 'einsum' with one decay per key channel"

@@ -8,7 +8,8 @@ class Options(NamedTuple):
 
     q, k [B, T, H, D] and v [B, T, H, V] come in their own dtype. f and b are the log costs of leaving a
     token forwards and backwards, [B or 1, T or 1, H or 1, D or 1], in the accumulation dtype, which is
-    also the dtype of num [B, T, H, V] and den [B, T, H, 1].
+    also the dtype of num [B, T, H, V] and den [B, T, H, 1]. Costs may be -inf; B, T and V may be 0 (the norm
+    "unmasked" asks for den alone, with V = 0), and even an empty result depends on the inputs, for autograd.
     """
 
     direction: str  # "both", "forward", "reverse"
