@@ -12,7 +12,7 @@ from torch import Tensor
 from lion.nn.arrival import first_met, token_before
 from lion.nn.decay import heads_axis
 from lion.ops.attention import LogDecay, attention
-from lion.ops.checks import BackendName, Direction, Form
+from lion.ops.checks import Direction
 from lion.ops.state import State, States
 
 WAYS: dict[Direction, tuple[Direction, ...]] = {
@@ -36,11 +36,9 @@ def attention_between(
     forward_state: State | None = None,
     reverse_state: State | None = None,
     return_states: bool = False,
-    form: Form = "auto",
-    backend: BackendName = "auto",
-    chunk_size: int | None = None,
+    **how: Any,
 ) -> Any:
-    """Unnormalised. Arguments as those of `lion.attention`."""
+    """Unnormalised. Arguments as those of `lion.attention`; `how` are form, backend and chunk_size."""
     B, T = q.shape[:2]
     paths = torch.arange(T, device=q.device)[None] if orders is None else torch.atleast_2d(orders)
     weight = 1.0 if self_weight is None else self_weight
@@ -65,10 +63,8 @@ def attention_between(
                 "mask": mask,
                 "cu_seqlens": cu_seqlens,
                 "orders": None if orders is None else path,
-                "form": form,
-                "backend": backend,
-                "chunk_size": chunk_size,
                 "return_states": return_states,
+                **how,
                 f"{way}_state": given[way],
             }
             cost = costs[way == "reverse"]

@@ -115,6 +115,23 @@ def test_pieces_of_the_delta_rule(decay, direction):
                 torch.testing.assert_close(a.sums, b.sums, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("backend", [x["backend"] for x in kernels("none", needs=NEEDS) if x["form"] == "scan"])
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("decay", DECAYS)
+def test_float32_is_as_exact_in_pieces(decay, norm, backend):
+    """At most twice the error of the whole; float64 is the judge."""
+    kwargs = problem(decay, B=1, T=700, H=2, D=16, V=16)
+    weights = torch.randn(kwargs["v"].shape, dtype=torch.float64)
+    options = {"norm": norm, "direction": "both", "backend": backend, "form": "scan"}
+    want = with_gradients(lambda **x: lion.attention(**x, **options), kwargs, weights)
+    single = {n: x.float() if x is not None and x.is_floating_point() else x for n, x in kwargs.items()}
+    whole = with_gradients(lambda **x: lion.attention(**x, **options), single, weights.float())
+    pieces = with_gradients(in_pieces([0, 150, 401, 700], **options), single, weights.float())
+    for name, x in want.items():
+        mine, allowed = ((y[name] - x).pow(2).mean().sqrt() / x.pow(2).mean().sqrt() for y in (pieces, whole))
+        assert mine <= 2 * allowed + 1e-7, (name, mine, allowed)
+
+
 def delta_problem(decay, T, **options):
     kwargs = problem(decay, T=T, **options)
     k = torch.nn.functional.normalize(torch.randn(kwargs["k"].shape, dtype=torch.float64), dim=-1)

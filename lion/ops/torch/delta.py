@@ -29,18 +29,18 @@ SLAB_ELEMENTS = 1 << 19  # of the queries of one slab: 2 MiB in float32
 
 # (state, q, k, v, beta, cost) -> what arrives at each token, itself included, of a walk from the first to the last, and
 # the state behind it; all but the state, [B, H, D, V], are [B, H, T, .]
-Walk = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+Recurrence = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 Entering = tuple[Tensor | None, Tensor | None]  # the states that arrive at the first token, and at the last
 Done = tuple[Tensor, dict[bool, Tensor]]  # the outputs, and by direction the states behind the piece
 
 
-def _each_way(walk: Walk, q, k, v, f, b, options: Options, beta: Tensor, entering: Entering) -> Done:
+def _each_way(recurrence: Recurrence, q, k, v, f, b, options: Options, beta: Tensor, entering: Entering) -> Done:
     tokens = [*head_first(q, k, v, f, b)[:3], beta.transpose(1, 2).to(f.dtype)]
     ways, behind = [], {}
     for reverse, cost in walks(options.direction, f, b):
         given = [*tokens, cost.expand(*q.shape[:3], 1).transpose(1, 2)]
         state = _entering(entering[reverse], k, v, f.dtype)
-        out, behind[reverse] = walk(state, *(x.flip(2) if reverse else x for x in given))
+        out, behind[reverse] = recurrence(state, *(x.flip(2) if reverse else x for x in given))
         ways.append(out.flip(2) if reverse else out)
     return _sum([x.transpose(1, 2) for x in ways], q, k, v, beta, options), behind
 

@@ -38,13 +38,13 @@ def lowered(kernel: TorchKernel, undecayed: TorchKernel | None = None) -> Kernel
 def sums_of(call: Call, kernel: TorchKernel, undecayed: TorchKernel | None = None) -> "Sums":
     kernels = _Kernels(kernel, undecayed or kernel)
     problem = _Problem.of(call).without_masked_tokens()
-    walk = _Walk(call.direction, call.cu_seqlens, call.chunk_size, call.forward_state, call.reverse_state)
-    sums = _over_orders(problem, walk, kernels, call.orders, with_den=call.norm in ("sum", "max"))
+    context = _Context(call.direction, call.cu_seqlens, call.chunk_size, call.forward_state, call.reverse_state)
+    sums = _over_orders(problem, context, kernels, call.orders, with_den=call.norm in ("sum", "max"))
     if call.norm == "unmasked":
         undecayed_problem = problem._replace(
             v=problem.v[..., :0], log_decay=None, log_decay_reverse=None, self_weight=None
         )
-        divisors = _over_orders(undecayed_problem, walk, kernels, call.orders, with_den=True)
+        divisors = _over_orders(undecayed_problem, context, kernels, call.orders, with_den=True)
         sums = Sums(sums.num, divisors.den, sums.log_scale, divisors.log_scale)
     return sums
 
@@ -123,7 +123,9 @@ class _Problem(NamedTuple):
         return self._replace(**{name: x.index_select(1, order) for name, x in per_token.items()})
 
 
-class _Walk(NamedTuple):
+class _Context(NamedTuple):
+    """What is the same for all orders of a call, besides its tensors."""
+
     direction: str
     cu_seqlens: Tensor | None
     chunk_size: int | None
@@ -146,16 +148,18 @@ class Sums(NamedTuple):
     behind: dict[bool, Tensor] | None = None  # the states of the delta rule, which its kernels know
 
 
-def _decays(problem: _Problem, walk: _Walk) -> bool:
+def _decays(problem: _Problem, context: _Context) -> bool:
     """Whether costs may differ from 0: between packed sequences, and where gates are of different scales, too."""
-    packed = walk.cu_seqlens is not None
-    return problem.log_decay is not None or packed or (problem.log_gain is not None and walk.direction != "both")
+    packed = context.cu_seqlens is not None
+    return problem.log_decay is not None or packed or (problem.log_gain is not None and context.direction != "both")
 
 
-def _over_orders(problem: _Problem, walk: _Walk, kernels: _Kernels, orders: Tensor | None, with_den: bool) -> Sums:
+def _over_orders(
+    problem: _Problem, context: _Context, kernels: _Kernels, orders: Tensor | None, with_den: bool
+) -> Sums:
     """Run once per order, bring the tokens back to their places, and add up."""
     if orders is None:
-        return _run(problem, walk, kernels, with_den)
+        return _run(problem, context, kernels, with_den)
     T = problem.q.shape[1]
     total: Sums | None = None
     H = problem.q.shape[2]
@@ -165,7 +169,7 @@ def _over_orders(problem: _Problem, walk: _Walk, kernels: _Kernels, orders: Tens
         forward, reverse = (x[n % len(x)] for x in costs)
         problem = problem._replace(log_decay=forward, log_decay_reverse=reverse)
         back = torch.zeros_like(order).scatter(0, order, torch.arange(T, device=order.device))
-        there = _run(problem.in_order(order), walk, kernels, with_den)
+        there = _run(problem.in_order(order), context, kernels, with_den)
         here = Sums._make([*(x if x is None else x.index_select(1, back) for x in there[:4]), None])
         total = here if total is None else _add(total, here)
     assert total is not None  # there is at least one order
@@ -188,35 +192,37 @@ def _rescale(x: Sums, log_factor: Tensor) -> Sums:
     return x._replace(num=x.num * factor, den=None if x.den is None else x.den * factor)
 
 
-def _run(problem: _Problem, walk: _Walk, kernels: _Kernels, with_den: bool) -> Sums:
+def _run(problem: _Problem, context: _Context, kernels: _Kernels, with_den: bool) -> Sums:
     """num and den of one order: lower everything that kernels do not know to what they do."""
     reached = None
-    if walk.direction != "both" or walk.cu_seqlens is not None:
+    if context.direction != "both" or context.cu_seqlens is not None:
         # Products let NaN through where a mask is 0: to the tokens before it, and to other packed sequences.
         spoiled = problem.spoiled_tokens()
         if not can_read(spoiled) or spoiled.is_cuda or spoiled.any():  # a GPU would have to be waited for
-            problem, reached = problem.without(spoiled), _reached(spoiled, walk)
+            problem, reached = problem.without(spoiled), _reached(spoiled, context)
     q, k, v, _, _, log_gain, beta, self_weight, _ = problem
-    decays = _decays(problem, walk)
-    f, b = _cut_between_sequences(*problem.costs(), walk.cu_seqlens, q.shape[1])
+    decays = _decays(problem, context)
+    f, b = _cut_between_sequences(*problem.costs(), context.cu_seqlens, q.shape[1])
     log_scale = top = None
-    arriving = walk.arriving(f, b, q.shape[1])
+    arriving = context.arriving(f, b, q.shape[1])
     if log_gain is not None:
         outside = [exponent for _, exponent in arriving]
         if decays:
-            scaled = gates.stabilise(log_gain, f, b, walk.direction, outside)
+            scaled = gates.stabilise(log_gain, f, b, context.direction, outside)
         else:  # then every token is reached by the largest gate of all
             scaled = gates.stabilise_together(log_gain, f, b, outside)
         query_factor, key_factor, f, b, log_scale, top = scaled
         k = k * key_factor
         q = q if query_factor is None else q * query_factor
-    options = Options(walk.direction, include_self=self_weight is None, with_den=with_den, chunk_size=walk.chunk_size)
+    options = Options(
+        context.direction, include_self=self_weight is None, with_den=with_den, chunk_size=context.chunk_size
+    )
     kernel = kernels.decayed if decays else kernels.undecayed
     behind = None
     if beta is None:
         num, den = kernel(q, k, v, f, b, options)
     else:
-        entering = tuple(x and x.sums for x in (walk.forward_state, walk.reverse_state))
+        entering = tuple(x and x.sums for x in (context.forward_state, context.reverse_state))
         num, behind = kernel(q, k, v, f, b, options, beta, entering)
         arriving, den = [], None
     if self_weight is not None:
@@ -274,17 +280,17 @@ def _delta_behind(
     return after._replace(transition=transition if len(wide) > 1 else after.unknown())
 
 
-def _reached(tokens: Tensor, walk: _Walk) -> Tensor:
+def _reached(tokens: Tensor, context: _Context) -> Tensor:
     """[B, T, H, 1]: the tokens that a walk brings something of these to."""
     T = tokens.shape[1]
     place = torch.arange(T, device=tokens.device)
     start, end = torch.zeros_like(place), torch.full_like(place, T)
-    if walk.cu_seqlens is not None:
-        border = walk.cu_seqlens.long()
+    if context.cu_seqlens is not None:
+        border = context.cu_seqlens.long()
         sequence = torch.searchsorted(border, place, right=True).clamp(1, border.shape[0] - 1)
         start, end = border[sequence - 1], border[sequence]
-    first = place if walk.direction == "reverse" else start
-    last = place + 1 if walk.direction == "forward" else end
+    first = place if context.direction == "reverse" else start
+    last = place + 1 if context.direction == "forward" else end
     count = F.pad(tokens.long().cumsum(1), (0, 0, 0, 0, 1, 0))
     return count[:, last] > count[:, first]
 
