@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lion.ops.cpu import door
-from lion.ops.cpu.library import DTYPES, LIBRARY, Features, below_autograd, loaded
+from lion.ops.cpu.library import DTYPES, LIBRARY, Features, below_autograd, direct, loaded
 from lion.ops.maps import elu_plus_one, unit_silu
 from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch.door import check_like
@@ -30,7 +30,9 @@ def available(x: Tensor) -> bool:
 
 def mapped(name: str, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor] | None:
     """The features of queries and keys; None where there is no operator for them."""
-    return features_op(q, k, MAPS[name]) if name in MAPS and available(q) else None
+    if name not in MAPS or not available(q):
+        return None
+    return (_with_autograd if direct(q) else features_op)(q, k, MAPS[name])
 
 
 def features(x: Tensor, map: int, out: Tensor | None = None) -> Tensor:
@@ -93,23 +95,21 @@ class _Features(torch.autograd.Function):
     def forward(ctx, q, k, map):
         ctx.save_for_backward(q, k)
         ctx.map = map
-        with torch._C._AutoDispatchBelowAutograd():
-            return features_op(q, k, map)
+        return below_autograd(features_op, _forward, q, k, map)
 
     @staticmethod
     def backward(ctx, dq, dk):
         if torch.is_grad_enabled():  # a second derivative may be asked for
             function = PLAIN[ctx.map]
             return *differentiable_gradients(lambda *x: [*map(function, x)], ctx.saved_tensors, [dq, dk]), None
-        return *below_autograd(features_backward_op, dq, dk, *ctx.saved_tensors, ctx.map), None
+        return *below_autograd(features_backward_op, _backward, dq, dk, *ctx.saved_tensors, ctx.map), None
 
 
 def _with_autograd(q: Tensor, k: Tensor, map: int) -> tuple[Tensor, Tensor]:
     door.check_tangents((q, k))
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k)):
         return _Features.apply(q, k, map)
-    with torch._C._AutoDispatchBelowAutograd():
-        return features_op(q, k, map)
+    return below_autograd(features_op, _forward, q, k, map)
 
 
 # By hand, as scan.py's: quicker than torch.library.register_autograd.

@@ -166,12 +166,22 @@ def rows(x: Tensor) -> tuple[int, int, int, int]:
 LIBRARY = load()
 
 
-def below_autograd(operator: Callable, *arguments):
-    """Call an operator of which no gradient is wanted without the detour through autograd, which takes a while."""
-    if torch.compiler.is_compiling():
-        return operator(*arguments)
+def direct(x: Tensor) -> bool:
+    """Whether an operator's function may be called in place of the operator: x is a plain tensor, and nothing watches
+    the operators. Torch's dispatcher takes up to ten microseconds for so many arguments."""
+    return (
+        not torch.compiler.is_compiling()
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and not torch._C._len_torch_dispatch_stack()
+        and torch._C._get_tracing_state() is None
+        and not torch._C._autograd._profiler_enabled()
+    )
+
+
+def below_autograd(operator: Callable, function: Callable, *arguments):
+    """Call an operator, or its function, without the detour through autograd: no gradient is wanted."""
     with torch._C._AutoDispatchBelowAutograd():
-        return operator(*arguments)
+        return (function if direct(arguments[0]) else operator)(*arguments)
 
 
 def loaded() -> Library:

@@ -16,7 +16,7 @@ from lion.ops.call import Call
 from lion.ops.checks import as_pair, check
 from lion.ops.cpu import door, scan
 from lion.ops.cpu.features import MAPS, PLAIN, features, features_backward
-from lion.ops.cpu.library import DIRECTIONS, DTYPES, LIBRARY, NORMS, below_autograd
+from lion.ops.cpu.library import DIRECTIONS, DTYPES, LIBRARY, NORMS, below_autograd, direct
 from lion.ops.cpu.problem import Arguments, outputs
 from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.torch.door import check_like
@@ -127,7 +127,8 @@ def attention(
     call = Call(q, k, v, forward, reverse, self_weight=self_weight, norm=norm, direction=direction)
     check(call._replace(mask=mask, cu_seqlens=cu_seqlens, orders=orders, chunk_size=chunk_size))
     x = x._replace(self_weight=scan.weight_of(self_weight, q))
-    return projected_op(*x._replace(wide=scan.keeps_wide(x, y)))[0].to(y.dtype)
+    run = _with_autograd if direct(y) else projected_op
+    return run(*x._replace(wide=scan.keeps_wide(x, y)))[0].to(y.dtype)
 
 
 def _forward(*arguments):
@@ -187,8 +188,7 @@ def _(dout, out, den, mapped, *arguments):
 class _Projected(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *arguments):
-        with torch._C._AutoDispatchBelowAutograd():
-            results = projected_op(*arguments)
+        results = below_autograd(projected_op, _forward, *arguments)
         ctx.save_for_backward(*arguments[:TENSORS], *results)
         ctx.options = arguments[TENSORS:]
         ctx.mark_non_differentiable(*results[1:])
@@ -202,7 +202,7 @@ class _Projected(torch.autograd.Function):
             function = lambda *y: plainly_computed(Projected(*y, *ctx.options))  # noqa: E731
             return *differentiable_gradients(function, tensors, [dout]), *nothing
         wanted = list(ctx.needs_input_grad[1:4])
-        grads = below_autograd(projected_backward_op, dout, out, den, mapped, *tensors, *ctx.options, wanted)
+        grads = below_autograd(projected_backward_op, _backward, dout, out, den, mapped, *tensors, *ctx.options, wanted)
         found = [grad if want else None for grad, want in zip(grads, (True, *wanted), strict=True)]
         return *found, *[None] * (TENSORS - len(found)), *nothing
 
@@ -220,8 +220,7 @@ def _with_autograd(*arguments):
     door.check_tangents((x.y, x.log_decay, x.log_decay_reverse, x.self_weight))
     if x.to_differentiate():
         return _Projected.apply(*x)
-    with torch._C._AutoDispatchBelowAutograd():
-        return projected_op(*x)
+    return below_autograd(projected_op, _forward, *x)
 
 
 library.impl("cpu_projected", _with_autograd, "Autograd")  # by hand, as scan.py's

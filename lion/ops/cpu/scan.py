@@ -25,6 +25,7 @@ from lion.ops.cpu.library import (
     SUM,
     BadValues,
     below_autograd,
+    direct,
     loaded,
 )
 from lion.ops.cpu.problem import (
@@ -162,7 +163,7 @@ def weight_of(weight: Tensor | float | None, q: Tensor) -> Tensor | None:
 
 
 def _scan(x: Arguments) -> tuple[Tensor, Tensor, list[Tensor]]:
-    return scan_op(*x) if x.to_differentiate() else below_autograd(scan_op, *x)
+    return (_with_autograd if direct(x.q) else scan_op)(*x)
 
 
 # The operators
@@ -307,8 +308,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options, *tensors):
         x = Arguments.of(tensors, options)
-        with torch._C._AutoDispatchBelowAutograd():
-            out, den, left = scan_op(*x)
+        out, den, left = below_autograd(scan_op, forward, *x)
         ctx.save_for_backward(*tensors, out, den)
         ctx.options = options
         ctx.set_materialize_grads(False)
@@ -329,7 +329,7 @@ class _Scan(torch.autograd.Function):
             return None, *differentiable_gradients(function, tensors, [dout, dden, *dstates])
         needed = dict(zip(Arguments._fields, ctx.needs_input_grad[1:], strict=False))
         wanted = [needed[name] for name in OPTIONAL]
-        *grads, of_states = below_autograd(scan_backward_op, dout, dden, out, den, list(dstates), *x, wanted)
+        *grads, of_states = below_autograd(scan_backward_op, _backward, dout, dden, out, den, list(dstates), *x, wanted)
         found = {name: grad for name, grad in zip(DIFFERENTIABLE, grads, strict=True) if needed[name]}
         if x.norm == NO_OUTPUT:
             found["q"] = None
@@ -371,8 +371,7 @@ def _with_autograd(*arguments):
     if x.to_differentiate():
         out, den, *states = _Scan.apply(x.options, *x.tensors)
         return out, den, states
-    with torch._C._AutoDispatchBelowAutograd():
-        return scan_op(*x)
+    return below_autograd(scan_op, forward, *x)
 
 
 # By hand: torch.library.register_autograd does the same and takes 60 microseconds more for each call.
