@@ -180,8 +180,10 @@ def direct(x: Tensor) -> bool:
 
 def below_autograd(operator: Callable, function: Callable, *arguments):
     """Call an operator, or its function, without the detour through autograd: no gradient is wanted."""
+    given = [x for x in arguments if isinstance(x, Tensor)]
+    dense = all(x.is_cpu and x.layout is torch.strided and not x.is_nested for x in given)  # else no kernel is found
     with torch._C._AutoDispatchBelowAutograd():
-        return (function if direct(arguments[0]) else operator)(*arguments)
+        return (function if dense and direct(arguments[0]) else operator)(*arguments)
 
 
 def loaded() -> Library:
