@@ -154,9 +154,16 @@ def _read(q: Tensor, cache: Cache, arriving: Tensor | float = 0.0) -> tuple[Tens
     wide = accumulation_dtype(q)
     exponent = cache.log_gain + _later_costs(cache.log_decay) + arriving
     top = finite(exponent.amax((1, 3), keepdim=True))  # [B, 1, H or 1, 1]
-    k = cache.k.to(wide) * (exponent - top).exp()
-    weights = (q[:, None].to(wide) * k).sum(-1, keepdim=True)  # [B, T, H, 1]
-    return (weights * cache.v.to(wide)).sum(1), weights.sum(1), top[:, 0]
+    factor = (exponent - top).exp()
+    k, v = cache.k.to(wide), cache.v.to(wide)
+    diagonal = factor.shape[-1] > 1
+    if diagonal:
+        k = k * factor
+    with torch.autocast(k.device.type, enabled=False):
+        weights = torch.einsum("bhd,bthd->bth", q.to(wide), k)
+        if not diagonal:
+            weights = weights * factor[..., 0]
+        return torch.einsum("bth,bthv->bhv", weights, v), weights.sum(1)[..., None], top[:, 0]
 
 
 def _later_costs(cost: Tensor) -> Tensor:
