@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lion.models.heads import IGNORED
+
 Batch = dict[str, Tensor]
-IGNORED = -100  # the label of a token that is not a target
 MASKED, RANDOM = 0.8, 0.1  # BERT's shares of targets: replaced by [MASK], replaced by another token; the others stay
 
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from lion.configs import check, checked
-from lion.data.batches import IGNORED
 from lion.data.packed import NextTokens
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
 from lion.limits import Beams, Count, CountOrAll, Heat, Seed, Tokens
 from lion.machine import to_train
 from lion.models.causal import CausalConfig
+from lion.models.heads import IGNORED
 from lion.nn.variants import VARIANTS
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, classified, register_task

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from lion.data import fasta, fetch
-from lion.data.batches import IGNORED
 from lion.data.corpora import several
 from lion.data.genomes import MaskedNucleotides, Windows
 from lion.limits import ShareBelowOne, SomeShare, Tokens
 from lion.machine import to_train
+from lion.models.heads import IGNORED
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from lion.data.batches import IGNORED
 from lion.data.packed import MaskedTokens
 from lion.data.tokenizers import load_tokenizer
 from lion.limits import SomeShare
 from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig
+from lion.models.heads import IGNORED
 from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
 from lion.recipes import register_recipe
