@@ -300,7 +300,8 @@ def _write_cifar(folder: Path) -> None:
     samples.pack(folder / "in", folder / "cifar.tar.gz", "in")
     (folder / "bare").mkdir()
     with tarfile.open(folder / "cifar.tar.gz") as packed:
-        packed.extractall(folder / "bare", filter="data")
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4 and later
+        packed.extractall(folder / "bare", **safe)
 
 
 def _read_cifar(folder: Path) -> None:
