@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from lion.models.baselines import Hydra, SelectiveScan
-from lion.models.vision import Block, VisionConfig, VisionModel
+from lion.models.vision import STEMS, Block, VisionConfig, VisionModel
 from lion.nn.layers import LionAttention, directions
 from lion.ops.checks import Direction, one_of
 from lion.ops.flops import FORMS, SOFTMAX, Attention, flops
@@ -30,7 +30,7 @@ def model_flops(config: VisionConfig, image_size: Size = None, form: str = "scan
     classified = tokens if config.pool == "none" else 1
     heads = 1 + config.distillation_token
     return {
-        "patch embedding": 2 * patches * config.dim * config.in_channels * config.patch_size**2,
+        "patch embedding": patches * _per_patch(config),
         "projections": tokens * sum(block.projections for block in blocks),
         "token mixing": sum(mixing[block] for block in blocks),
         "MLPs": 4 * tokens * config.depth * config.dim * int(config.dim * config.mlp_ratio),
@@ -55,6 +55,17 @@ def _patches(config: VisionConfig, image_size: Size) -> int:
     if min(height, width) < 1:
         raise ValueError(f"image_size is {size}; expected at least 1 pixel each way.")
     return math.prod(-(-pixels // config.patch_size) for pixels in (height, width))
+
+
+def _per_patch(config: VisionConfig) -> int:
+    """FLOPs of embedding a patch."""
+    with torch.device("meta"):
+        stem = STEMS[config.stem](config)
+    total, side = 0, config.patch_size  # the side of a patch in positions of a convolution's output
+    for conv in (x for x in stem.modules() if isinstance(x, nn.Conv2d)):
+        side //= conv.stride[0]
+        total += 2 * side**2 * conv.weight.numel()
+    return total
 
 
 class Costs(NamedTuple):

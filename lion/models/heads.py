@@ -41,12 +41,19 @@ def first_tokens(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> T
     return x[torch.arange(x.shape[0], device=x.device), mask.int().argmax(1)]
 
 
-def mean_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
-    """The mean of each sequence's real tokens, [B, T, dim] -> [B, dim]."""
+def mean_tokens(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None = None) -> Tensor:
+    """The mean of each sequence's real tokens, [B, T, dim] -> [sequences, dim]."""
+    if cu_seqlens is not None:
+        lengths = cu_seqlens.long().diff()
+        which = torch.arange(len(lengths), device=x.device).repeat_interleave(lengths, output_size=x.shape[1])
+        return x.new_zeros(len(lengths), x.shape[-1]).index_add(0, which, x[0]) / lengths[:, None]
     if mask is None:
         return x.mean(1)
     weight = mask[..., None].to(x.dtype)
     return (x * weight).sum(1) / weight.sum(1).clamp(min=1)
+
+
+POOLINGS = {"cls": first_tokens, "mean": mean_tokens}  # by transformers' names
 
 
 def label_loss(

@@ -6,7 +6,7 @@ but needs no timm.
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -34,6 +34,9 @@ class VisionConfig(ModelConfig):
     heads: Heads = 3
     mlp_ratio: Ratio = 4.0  # 0: blocks without an MLP
     patch_size: Patch = 16
+    stem: Annotated[str, OneOf(("patch", "conv"))] = (
+        "patch"  # "conv": convolutions make the patches, which learn from few images
+    )
     image_size: tuple[Pixels, Pixels] = (224, 224)  # of training; others can be used at any time
     in_channels: Channels = 3
     num_classes: Classes = 1000  # 0: no classifier, the output is the pooled features
@@ -49,6 +52,8 @@ class VisionConfig(ModelConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.stem == "conv" and self.patch_size & (self.patch_size - 1):
+            raise ValueError(f"patch_size is {self.patch_size}; expected 1, 2, 4, 8, ... with stem='conv'.")
         if self.pool == "token" and not self.class_token:
             raise ValueError("pool is 'token', but there is no class token; expected pool='mean'.")
         if self.pool == "token" and self.direction == "forward":
@@ -170,7 +175,7 @@ class VisionModel(WithScriptable, Backbone):
         self.config = replace(self.config, num_classes=num_classes, pool=pool)
         self.num_classes, self.pool = num_classes, pool
         for name in ("head",) if self.head_dist is None else ("head", "head_dist"):
-            setattr(self, name, self._classifier(num_classes).to(self.patch_embed.proj.weight).train(self.training))
+            setattr(self, name, self._classifier(num_classes).to(next(self.blocks.parameters())).train(self.training))
 
     def set_input_size(self, img_size: int | tuple[int, int] | None = None, patch_size: int | None = None) -> None:
         """Resample learned positions for a size. (Images of another size can be classified without this.)"""
@@ -262,6 +267,33 @@ def fit_positions(positions: Tensor, prefix: int, own: tuple[int, int], grid: tu
     return torch.cat([positions[:, :prefix], maps.flatten(2).transpose(1, 2).to(positions.dtype)], 1)
 
 
+def patch_stem(config: VisionConfig) -> nn.Module:
+    p = config.patch_size
+    proj = nn.Conv2d(config.in_channels, config.dim, p, p)
+    nn.init.trunc_normal_(proj.weight, std=(config.in_channels * p * p) ** -0.5)
+    nn.init.zeros_(proj.bias)  # type: ignore[arg-type]
+    return proj
+
+
+def conv_stem(config: VisionConfig) -> nn.Module:
+    """A convolution at full size, one for each halving, and a projection. Channels double from one to the next."""
+    halvings = config.patch_size.bit_length() - 1
+    widths = [max(config.dim >> (halvings + 1 - i), 8) for i in range(halvings + 1)]
+    parts: list[nn.Module] = []
+    before = config.in_channels
+    for i, width in enumerate(widths):
+        parts += [
+            nn.Conv2d(before, width, 3, stride=2 if i else 1, padding=1, bias=False),
+            nn.GroupNorm(1, width),
+            nn.GELU(),
+        ]
+        before = width
+    return nn.Sequential(*parts, nn.Conv2d(before, config.dim, 1))
+
+
+STEMS: dict[str, Callable[[VisionConfig], nn.Module]] = {"patch": patch_stem, "conv": conv_stem}
+
+
 class PatchEmbed(nn.Module):
     """Patches as tokens, row by row. Zeros fill up incomplete patches, below and to the right."""
 
@@ -269,9 +301,8 @@ class PatchEmbed(nn.Module):
         super().__init__()
         p = config.patch_size
         self.patch_size = (p, p)
-        self.proj = nn.Conv2d(config.in_channels, config.dim, p, p)
-        nn.init.trunc_normal_(self.proj.weight, std=(config.in_channels * p * p) ** -0.5)
-        nn.init.zeros_(self.proj.bias)  # type: ignore[arg-type]
+        self.in_channels = config.in_channels
+        self.proj = STEMS[config.stem](config)
         self.set_image_size(config.image_size)
 
     def set_image_size(self, size: tuple[int, int]) -> None:
@@ -289,9 +320,9 @@ class PatchEmbed(nn.Module):
         return self.proj(x).flatten(2).transpose(1, 2), (rows, columns)
 
     def _check(self, x: Tensor) -> None:
-        if x.dim() != 4 or x.shape[1] != self.proj.in_channels:
+        if x.dim() != 4 or x.shape[1] != self.in_channels:
             raise ValueError(
-                f"the images have shape {tuple(x.shape)}; expected [B, {self.proj.in_channels}, height, width]."
+                f"the images have shape {tuple(x.shape)}; expected [B, {self.in_channels}, height, width]."
             )
 
     def grid(self, height: int, width: int) -> tuple[int, int]:

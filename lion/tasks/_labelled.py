@@ -1,14 +1,23 @@
 """Labelled data, from files of people's own or from known sets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.tasks import Batch, Task, cached, classified
 from lion.train.metrics import METRICS
+
+
+class Plain(NamedTuple):
+    """Examples as a model of scikit-learn takes them."""
+
+    kind: str  # a key of lion.train.baseline.KINDS
+    train: tuple[Sequence[Any], np.ndarray]  # inputs and labels
+    eval: tuple[Sequence[Any], np.ndarray]
 
 
 class LabelledTask(Task):
@@ -24,6 +33,10 @@ class LabelledTask(Task):
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """[B, classes], or [B, 1] where labels are numbers."""
         raise NotImplementedError
+
+    def plain(self) -> Plain | None:
+        """The data for a simple baseline, if it is the user's own."""
+        return None
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Trained, register_task
-from lion.tasks._labelled import LabelledTask
+from lion.tasks._labelled import LabelledTask, Plain
 from lion.tasks.dna import TOKENS
 from lion.train.config import Optim, Run
 
@@ -67,6 +67,12 @@ class DnaClassificationTask(LabelledTask):
 
     def eval_set(self) -> Examples:
         return LabelledSequences(self._sequences("test"), self.max_length or None)
+
+    def plain(self) -> Plain | None:
+        if self.dataset != "file":
+            return None
+        parts = (self._sequences(split) for split in ("train", "test"))
+        return Plain("sequences", *(([fasta.decode(x) for x in part.tokens], part.labels) for part in parts))
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"])

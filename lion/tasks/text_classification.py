@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -12,18 +12,19 @@ from torch import Tensor, nn
 
 from lion.data import fetch, lion_data_folder, stratified
 from lion.data.glue import GLUE, glue
-from lion.data.labelled import Labelled, LabelledTexts, imdb, labelled
+from lion.data.labelled import Labelled, LabelledTexts, Text, imdb, labelled
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model
 from lion.files import read_json
-from lion.limits import Tokens, TokensOrAll, Vocabulary
+from lion.limits import OneOf, Tokens, TokensOrAll, Vocabulary
 from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig, init_linear
+from lion.models.heads import POOLINGS
 from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Trained, cached, register_task
-from lion.tasks._labelled import LabelledTask
+from lion.tasks._labelled import LabelledTask, Plain
 from lion.tasks._tokenized import TokenizedTask, check_text, trained_tokenizer, with_room
 from lion.train.config import Optim, Run
 from lion.train.distill import model_folder
@@ -52,6 +53,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     vocab_size: Vocabulary = 8192
     max_length: Tokens = 256
     start: str = ""  # a run of `mlm` or `text`, or its model, to go on from; `model` then counts for its dropout only
+    pooling: Annotated[str, OneOf(POOLINGS)] = "cls"  # what is classified: the first token, or the "mean"
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
     known = KnownTexts
@@ -114,7 +116,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         labels = list(self.classes) or ["value"]
         names = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
         kind = "regression" if self.numbers else "single_label_classification"
-        config = LionConfig.of(self.model, **names, problem_type=kind)
+        config = LionConfig.of(self.model, **names, problem_type=kind, classifier_pooling=self.pooling)
         if not self.start:
             return to_train(lambda: LionForSequenceClassification(config))
         return classifier_from(_model_folder(self.start), config)
@@ -128,6 +130,12 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     def _examples(self, split: str) -> LabelledTexts:
         found = self.texts(split)
         return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length)
+
+    def plain(self) -> Plain | None:
+        if self.dataset != "file":
+            return None
+        train, test = self.texts("train"), self.texts("test")
+        return Plain("texts", *(([_joined(x) for x in part.texts], np.asarray(part.labels)) for part in (train, test)))
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"], batch.get("token_type_ids")).logits
@@ -152,6 +160,10 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         ids = tokenizer.encode([check_text("a text", given)], specials=True, max_length=known.max_length or None)
         logits = trained.model(torch.tensor(ids, device=trained.device)).logits
         return Prediction(logits[0])
+
+
+def _joined(text: Text) -> str:
+    return text if isinstance(text, str) else "\n".join(text)
 
 
 def _model_folder(start: str) -> Path:

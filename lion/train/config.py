@@ -37,6 +37,7 @@ class Run:
     optim: Optim = field(default_factory=Optim)
     steps: limits.Steps = 0  # 0: as many as `epochs` take
     epochs: limits.Epochs = 0.0
+    min_steps: limits.Steps = 0  # of few examples, more epochs than that
     batch: limits.Batch = 128  # examples per step, over all processes and micro-batches
     accumulate: limits.Parts = 1  # micro-batches per process and step
     precision: Annotated[str, limits.OneOf(PRECISIONS)] = "float32"
@@ -48,6 +49,7 @@ class Run:
     workers: limits.Workers = 0  # processes that load data, at most one for each core
     seed: limits.Seed = 0
     recompute: bool = False  # gradient checkpointing, for very long sequences
+    baseline: bool = True  # on data of your own, fit a simple model of scikit-learn, too, to compare with
     shard: bool = False  # spread weights and optimizer over the processes (FSDP2)
 
     def __post_init__(self):

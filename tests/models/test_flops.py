@@ -42,6 +42,12 @@ def test_full_is_what_torch_counts(name):
     assert sum(parts.values()) == got
 
 
+@pytest.mark.parametrize("patch", [1, 4, 16])
+def test_convolutions_of_a_stem_count(patch):
+    got, parts = of_model("lion_s_tiny_patch16_224", (48, 32), "full", "torch", stem="conv", patch_size=patch)
+    assert sum(parts.values()) == got
+
+
 @pytest.mark.parametrize("variant", ["lion_d", "lion_s", "lion_s_diag"])
 def test_decays_of_each_direction_mix_at_the_same_cost(variant):
     one, two = ({"dim": 64, "heads": 2, "two_sided": sides, "depth": 2, "variant": variant} for sides in (False, True))

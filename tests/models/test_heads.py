@@ -39,6 +39,8 @@ def test_one_vector_for_a_sequence():
     assert torch.equal(first_tokens(x[:1], None, torch.tensor([0, 3, 4])), x[0, [0, 3]])
     torch.testing.assert_close(mean_tokens(x, mask), torch.stack([x[0, 1:3].mean(0), x[1, [0, 2, 3]].mean(0)]))
     torch.testing.assert_close(mean_tokens(x, None), x.mean(1))
+    packed = mean_tokens(x[:1], None, torch.tensor([0, 3, 4]))
+    torch.testing.assert_close(packed, torch.stack([x[0, :3].mean(0), x[0, 3]]))
     assert torch.equal(mean_tokens(x, torch.zeros_like(mask)), torch.zeros(2, 3))
 
 

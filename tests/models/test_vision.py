@@ -56,6 +56,18 @@ def test_any_image_size(positions, orders):
         torch.testing.assert_close(model(x), model(filled))
 
 
+@pytest.mark.parametrize("patch", [1, 2, 8])
+def test_a_stem_of_convolutions_makes_as_many_tokens(patch):
+    model = small(stem="conv", patch_size=patch)
+    for size in ((16, 16), (17, 9)):
+        tokens, grid = model.patch_embed(images(*size))
+        assert grid == tuple(-(-side // patch) for side in size)
+        assert tokens.shape == (2, grid[0] * grid[1], 32)
+    assert model(images(17, 9)).shape == (2, 5)
+    with pytest.raises(ValueError, match=r"patch_size is 6; expected 1, 2, 4, 8"):
+        VisionConfig(stem="conv", patch_size=6)
+
+
 def test_positions_follow_the_image_size():
     model = small(positions="learned", image_size=(8, 12))
     wide, tall = images(8, 12), images(12, 8)

@@ -15,6 +15,7 @@ from lion.limits import Hidden, Width
 from lion.models.blocks import ModelConfig
 from lion.models.causal import MEMORIES, CausalConfig
 from lion.models.encoder import EncoderConfig
+from lion.models.heads import POOLINGS
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.terminal import short
@@ -178,8 +179,10 @@ class LionConfig(LionBaseConfig):
         form: str = "auto",
         tie_word_embeddings: bool = True,
         two_sided: bool = False,
+        classifier_pooling: str = "cls",  # or "mean", of all tokens
         **others: Any,  # fields of all of transformers' configs, as num_labels
     ):
+        one_of("classifier_pooling", classifier_pooling, POOLINGS)
         super().__init__(**others)
         self._set(locals())
 

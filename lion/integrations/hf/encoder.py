@@ -25,7 +25,7 @@ from lion.integrations.hf.config import LionConfig
 from lion.integrations.hf.inputs import Packing, read_batch, spelled_out
 from lion.integrations.hf.pretrained import LionBase
 from lion.models.encoder import Embeddings, Encoder, EncoderLayer, make_attention
-from lion.models.heads import IGNORED, LOSSES, Items, MaskedLMHead, first_tokens, label_loss
+from lion.models.heads import IGNORED, LOSSES, POOLINGS, Items, MaskedLMHead, label_loss
 from lion.models.positions import waves
 from lion.nn.layers import LionAttention, set_form
 from lion.ops.checks import BackendName, Form, check_ids, one_of
@@ -139,9 +139,10 @@ class LionModel(LionPreTrainedModel):
             check_ids("position_ids", position_ids, embeddings.positions)
             raise
         last = states[-1] if every else states
+        pool = POOLINGS[self.config.classifier_pooling]
         output = BaseModelOutputWithPooling(
             last_hidden_state=last,
-            pooler_output=None if self.pooler is None else self.pooler(first_tokens(last, mask, borders)).tanh(),
+            pooler_output=None if self.pooler is None else self.pooler(pool(last, mask, borders)).tanh(),
             hidden_states=states if every else None,
             attentions=None if weights is None else tuple(weights),
         )

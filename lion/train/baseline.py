@@ -1,0 +1,128 @@
+"""A simple model of scikit-learn beside a run, fitted in seconds: was the run worth its time?
+
+It reads the same training examples, and is asked about the same eval set.
+"""
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from lion.optional import need
+from lion.tasks._labelled import LabelledTask
+from lion.train.metrics import METRICS
+
+FILE = "baseline.json"  # in the run's folder
+MOST = 5000  # training examples; of more, random ones: it has to take seconds
+POINTS = 100  # of a series, for each channel
+FIXED = 500  # longest sequences that are compared letter by letter
+
+
+class Baseline(NamedTuple):
+    name: str
+    metric: str
+    score: float
+    metrics: dict[str, float]  # all that the run shows, too
+    examples: int  # it has learned from
+    seconds: float
+
+
+def baseline(task: LabelledTask) -> Baseline | None:
+    """The baseline of a task whose data is the user's own; None without scikit-learn."""
+    plain = task.plain()
+    if plain is None:
+        return None
+    with contextlib.suppress(ImportError):
+        need("sklearn", "scikit-learn", "train")
+        began = time.perf_counter()
+        (inputs, labels), (asked, right) = plain.train, plain.eval
+        if len(labels) > MOST:
+            kept = np.random.default_rng(0).permutation(len(labels))[:MOST]
+            inputs, labels = [inputs[i] for i in kept], labels[kept]
+        name, pipeline = KINDS[plain.kind](inputs, task.numbers)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a solver has not converged: it is near enough to compare with
+            answers = pipeline.fit(inputs, labels).predict(asked)
+        pair = torch.from_numpy(np.asarray(answers)), torch.from_numpy(np.asarray(right))
+        metrics = {metric: METRICS[metric](*pair) for metric in task.metrics}
+        seconds = time.perf_counter() - began
+        return Baseline(name, task.metric, metrics[task.metric], metrics, len(labels), round(seconds, 2))
+    return None
+
+
+# A name and a pipeline, from the training inputs.
+
+
+def _of_texts(texts: Sequence[str], numbers: bool) -> tuple[str, Any]:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+
+    name, model = _linear(numbers)
+    return f"{name} on TF-IDF of words", make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), model)
+
+
+def _of_sequences(sequences: Sequence[str], numbers: bool) -> tuple[str, Any]:
+    """Counts of k-mers; and where all sequences are of one length, which letter stands where."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline, make_union
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+
+    name, model = _linear(numbers)
+    counts = TfidfVectorizer(analyzer="char", lowercase=False, ngram_range=(1, 5), sublinear_tf=True)
+    if len(set(map(len, sequences))) > 1 or len(sequences[0]) > FIXED:
+        return f"{name} on k-mers", make_pipeline(counts, model)
+    letters = make_pipeline(FunctionTransformer(_letters), OneHotEncoder(handle_unknown="ignore"))
+    return f"{name} on k-mers and letters", make_pipeline(make_union(counts, letters), model)
+
+
+def _letters(sequences: Sequence[str]) -> np.ndarray:
+    longest = max(map(len, sequences))
+    return np.array([list(x.ljust(longest)) for x in sequences])
+
+
+def _of_images(images: Sequence[np.ndarray], numbers: bool) -> tuple[str, Any]:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    model = LogisticRegression(C=0.01, max_iter=100)  # pixels are many, and alike
+    return "logistic regression on pixels", make_pipeline(StandardScaler(), model)
+
+
+def _of_series(series: Sequence[np.ndarray], numbers: bool) -> tuple[str, Any]:
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    kind = RandomForestRegressor if numbers else RandomForestClassifier
+    forest = kind(n_estimators=200, random_state=0)
+    return "a random forest on values, means and spreads", make_pipeline(FunctionTransformer(_summaries), forest)
+
+
+def _summaries(series: Sequence[np.ndarray]) -> np.ndarray:
+    """Of series [T, C]: values at evenly spaced points, then mean, spread, least and most of each channel, and T."""
+    rows = []
+    for x in series:
+        values = np.nan_to_num(np.asarray(x, np.float64))
+        at, known = np.linspace(0, len(values) - 1, POINTS), np.arange(len(values))
+        points = [np.interp(at, known, channel) for channel in values.T]
+        rows.append([*points, values.mean(0), values.std(0), values.min(0), values.max(0), [len(values)]])
+    return np.array([np.concatenate(row) for row in rows])
+
+
+def _linear(numbers: bool) -> tuple[str, Any]:
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    return ("ridge regression", Ridge()) if numbers else ("logistic regression", LogisticRegression(C=10, max_iter=300))
+
+
+KINDS: dict[str, Callable[[Sequence[Any], bool], tuple[str, Any]]] = {
+    "texts": _of_texts,
+    "sequences": _of_sequences,
+    "images": _of_images,
+    "series": _of_series,
+}
