@@ -28,7 +28,7 @@ def ending(path: Path) -> str:
 
 
 def place(path: Path, number: int) -> str:
-    return f"{path}, {'row' if ending(path) in ('.parquet', '.arrow') else 'line'} {number}"
+    return f"{path}, {'row' if ending(path) in ('.parquet', '.arrow', '.npz') else 'line'} {number}"
 
 
 def check_file(path: Path, wanted: str) -> None:

@@ -1,4 +1,4 @@
-"""Classifiers of long sequences: those of the Long Range Arena, and DNA."""
+"""Classifiers of long sequences: those of the Long Range Arena, DNA, and series of numbers."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -24,6 +24,7 @@ class LongConfig(ModelConfig):
     depth: Depth = 6
     heads: Heads = 4
     vocab_size: Classes = 0  # different tokens; 0: the inputs are numbers
+    channels: Width = 1  # numbers of each step, where the inputs are numbers
     classes: Classes = 10
     answer: Annotated[str, OneOf(ANSWERS)] = "sequence"  # what is classified; "token": every one
     mlp_ratio: Ratio = 2.0
@@ -34,17 +35,23 @@ class LongConfig(ModelConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.vocab_size and self.channels > 1:
+            raise ValueError(f"channels is {self.channels}, but the inputs are tokens; expected 1, or vocab_size 0.")
         if self.stem and not self.stem % 2:
             raise ValueError(f"stem is {self.stem}; expected an odd width, as many neighbours on both sides.")
 
 
 class LongModel(Backbone):
-    """Tokens, or numbers, [B, T] -> [B, classes]; pairs [B, 2, T] -> [B, classes]; every token -> [B, T, classes]."""
+    """Tokens, or numbers, [B, T] -> [B, classes]; pairs [B, 2, T] -> [B, classes]; every token -> [B, T, classes].
+
+    With several channels, numbers have one dimension more: [B, T, channels].
+    """
 
     def __init__(self, config: LongConfig):
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.dim) if config.vocab_size else nn.Linear(1, config.dim)
+        tokens, dim = config.vocab_size, config.dim
+        self.embedding = nn.Embedding(tokens, dim) if tokens else nn.Linear(config.channels, dim)
         self.positions = learned_positions(config, config.max_tokens)
         self.stem = nn.Conv1d(config.dim, config.dim, config.stem, padding="same") if config.stem else None
         self.dropout = nn.Dropout(config.dropout)
@@ -59,19 +66,21 @@ class LongModel(Backbone):
         """
         Args:
             x: tokens, or numbers.
-            mask: of x's shape, True for real tokens, wherever they are. The others change nothing. (To a stem, those
-                between real tokens are a gap.)
+            mask: of x's shape without channels, True for real tokens, wherever they are. The others change nothing.
+                (To a stem, those between real tokens are a gap.)
         """
-        wanted = 3 if self.config.answer == "pair" else 2
-        if x.dim() != wanted or (wanted == 3 and x.shape[1] != 2):
+        pair, several = self.config.answer == "pair", self.config.channels > 1
+        shape = ("B", *(2,) * pair, "T", *(self.config.channels,) * several)
+        if x.dim() != len(shape) or any(want not in ("B", "T", got) for got, want in zip(x.shape, shape, strict=True)):
             raise ValueError(
-                f"x has shape {tuple(x.shape)}; expected {'[B, 2, T]' if wanted == 3 else '[B, T]'}, as answer is "
-                f"{self.config.answer!r}."
+                f"x has shape {tuple(x.shape)}; expected [{', '.join(map(str, shape))}], as answer is "
+                f"{self.config.answer!r}{f' and channels is {self.config.channels}' if several else ''}."
             )
-        check_mask(mask, x.shape)
+        check_mask(mask, x.shape[:-1] if several else x.shape)
         if self.config.answer == "token":
             return self.head(self.features(x, mask))
-        flat, flat_mask = x.flatten(0, -2), None if mask is None else mask.flatten(0, -2)
+        flat = x.flatten(0, 1) if pair else x
+        flat_mask = mask.flatten(0, 1) if pair and mask is not None else mask
         pooled = mean_tokens(self.features(flat, flat_mask), flat_mask)
         if self.compare is not None:
             one, other = pooled.unflatten(0, (-1, 2)).unbind(1)
@@ -80,8 +89,8 @@ class LongModel(Backbone):
         return self.head(pooled)
 
     def features(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, T] -> [B, T, dim]"""
-        y = self.embedding(x if self.config.vocab_size else x[..., None])
+        """[B, T], or numbers of several channels [B, T, channels], -> [B, T, dim]"""
+        y = self.embedding(x if self.config.vocab_size or self.config.channels > 1 else x[..., None])
         y = add_positions(y, self.positions, mask=mask)
         if mask is not None:
             y = y.masked_fill(~mask[..., None], 0)  # even if there is nan

@@ -27,16 +27,29 @@ class LabelledTask(Task):
     label_column: str
     classes: tuple[str, ...]
     numbers: bool  # labels are numbers, not classes
+    label_scale: tuple[float, float] | None  # mean and deviation that numbers are standardised by; None: the data's
     metrics_of_classes = ("accuracy", "macro_f1")
-    metrics_of_numbers = ("spearman", "pearson")
+    metrics_of_numbers = ("spearman", "pearson", "rmse")
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """[B, classes], or [B, 1] where labels are numbers."""
+        """[B, classes], or [B, 1] where labels are numbers: standardised ones (`in_units`)."""
         raise NotImplementedError
 
     def plain(self) -> Plain | None:
         """The data for a simple baseline, if it is the user's own."""
         return None
+
+    def scale_of(self, train: Any) -> tuple[float, float]:
+        """The `label_scale` for this training data, whose `labels` are an array, and `classes` None for numbers."""
+        if self.label_scale is not None or train.classes is not None:
+            return self.label_scale or (0.0, 1.0)
+        labels = train.labels.astype(float)
+        return float(labels.mean()), float(labels.std()) or 1.0
+
+    def in_units(self, output: Tensor) -> Tensor:
+        """Numbers that the model gives, [...], in the units of the labels."""
+        mean, std = self.label_scale or (0.0, 1.0)
+        return output.float() * std + mean
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -51,9 +64,10 @@ class LabelledTask(Task):
         output, right = self.outputs(model, batch), batch["label"]
         if not self.numbers:
             return {**classified(output, right), "predicted": output.argmax(-1), "right": right}
-        predicted = output[:, 0].float()
-        sums = {"loss": F.mse_loss(predicted, right, reduction="sum"), "examples": right.new_tensor(len(right))}
-        return {**sums, "predicted": predicted.detach(), "right": right}
+        standard, (mean, std) = output[:, 0].float(), self.label_scale or (0.0, 1.0)
+        loss = F.mse_loss(standard, (right - mean) / std, reduction="sum")
+        predicted = self.in_units(standard.detach())
+        return {"loss": loss, "examples": right.new_tensor(len(right)), "predicted": predicted, "right": right}
 
     def concluded(self, metrics: dict[str, Any]) -> dict[str, float]:
         values = metrics["predicted"], metrics["right"]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lion.data import fasta, fetch
 from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
-from lion.limits import OneOf, TokensOrAll
+from lion.limits import OneOf, Positive, TokensOrAll
 from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
@@ -35,6 +35,7 @@ class DnaClassificationTask(LabelledTask):
     label_column: str = ""
     classes: tuple[str, ...] = ()  # found in the data
     numbers: bool = False  # labels are numbers, not classes
+    label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
     reverse_complement: bool = False  # read half of them from the other strand: where that makes no difference
     model: LongConfig = field(default_factory=LongConfig)
@@ -55,7 +56,8 @@ class DnaClassificationTask(LabelledTask):
         longest = 1 + max(len(x) for split in ("train", "test") for x in self._sequences(split).tokens)
         model = replace(self.model, vocab_size=TOKENS, classes=len(classes) or 1, answer="sequence")
         model = placed(model, self.max_length or longest)
-        return replace(self, classes=classes, numbers=train.classes is None, model=model)
+        scale = self.scale_of(train)
+        return replace(self, classes=classes, numbers=train.classes is None, label_scale=scale, model=model)
 
     def make_model(self) -> nn.Module:
         return to_train(lambda: LongModel(self.model))
@@ -107,7 +109,8 @@ class DnaClassificationTask(LabelledTask):
 @register_recipe("dna.classify")
 def dna_classify(variant: str = "lion_s") -> Run:
     """Classes of DNA sequences: `lion train dna.classify --data FILE`, a table or FASTA."""
-    task = DnaClassificationTask(model=LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1))
+    model = LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1)
+    task = DnaClassificationTask(label_scale=None, model=model)
     return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, batch=32)
 
 

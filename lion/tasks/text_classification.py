@@ -15,7 +15,7 @@ from lion.data.glue import GLUE, glue
 from lion.data.labelled import Labelled, LabelledTexts, Text, imdb, labelled
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model
 from lion.files import read_json
-from lion.limits import OneOf, Tokens, TokensOrAll, Vocabulary
+from lion.limits import OneOf, Positive, Tokens, TokensOrAll, Vocabulary
 from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig, init_linear
 from lion.models.heads import POOLINGS
@@ -49,6 +49,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     label_column: str = ""
     classes: tuple[str, ...] = ()  # found in the data
     numbers: bool = False  # labels are numbers, not classes
+    label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     tokenizer: str = ""
     vocab_size: Vocabulary = 8192
     max_length: Tokens = 256
@@ -68,6 +69,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
             raise ValueError("there is no data; expected --data FILE, a .csv, .tsv, .jsonl or .parquet of texts.")
         train = self.texts("train")
         found = replace(self, classes=tuple(train.classes or ()), numbers=train.classes is None)
+        found = replace(found, label_scale=self.scale_of(train))
         tokenizer = found.text_tokenizer()
         if self.start:
             model = replace(_config_of(self.start).encoder(), dropout=self.model.dropout)
@@ -246,7 +248,8 @@ TEXT_METRICS = {
 @register_recipe("text")
 def text(variant: str = "lion_s") -> Run:
     """Classes of your own texts: `lion train text --data reviews.csv`."""
-    task = TextClassificationTask(model=placed(replace(ENCODERS["small"], variant=variant, depth=2, dropout=0.1)))
+    model = placed(replace(ENCODERS["small"], variant=variant, depth=2, dropout=0.1))
+    task = TextClassificationTask(label_scale=None, model=model)
     return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=4, batch=32)
 
 

@@ -18,7 +18,7 @@ from lion.tasks import Batch, Task, Trained
 from lion.train.folder import CONFIG, load_run
 
 # Fields of a model's config that its data decides.
-BY_DATA = ("num_classes", "in_channels", "vocab_size", "classes", "answer")
+BY_DATA = ("num_classes", "in_channels", "vocab_size", "channels", "classes", "answer")
 
 
 def measure_all(

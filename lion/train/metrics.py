@@ -46,8 +46,13 @@ def spearman(predicted: Tensor, right: Tensor) -> float:
     return pearson(_ranks(predicted), _ranks(right))
 
 
+def rmse(predicted: Tensor, right: Tensor) -> float:
+    """The root of the mean squared error, in the units of the labels."""
+    return (predicted.double() - right.double()).square().mean().sqrt().item()
+
+
 METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
-    function.__name__: function for function in (accuracy, f1, macro_f1, matthews, pearson, spearman)
+    function.__name__: function for function in (accuracy, f1, macro_f1, matthews, pearson, spearman, rmse)
 }
 SHARES = ("accuracy", "f1", "macro_f1")  # shown in percent
 

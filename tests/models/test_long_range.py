@@ -64,6 +64,18 @@ def test_numbers():
     assert model(torch.randn(2, 50, dtype=torch.double)).shape == (2, 3)
 
 
+@pytest.mark.parametrize("answer", ["sequence", "token", "pair"])
+def test_numbers_of_several_channels(answer):
+    model = made(vocab_size=0, channels=4, answer=answer)
+    x = torch.randn(2, *((2,) if answer == "pair" else ()), 30, 4, dtype=torch.double)
+    padded = torch.full((*x.shape[:-2], 40, 4), float("nan")).double()
+    mask = torch.zeros(padded.shape[:-1], dtype=torch.bool)
+    padded[..., :30, :], mask[..., :30] = x, True
+    got = model(padded, mask)
+    torch.testing.assert_close(got[:, :30] if answer == "token" else got, model(x), rtol=1e-9, atol=1e-11)
+    assert not torch.allclose(model(x.flip(-1)), model(x))
+
+
 def test_order_makes_a_difference(caplog):
     ids, order = torch.randint(1, 9, (1, 40)), torch.randperm(40)
     for changes in ({"variant": "lion_s_diag"}, {"variant": "lion_lit", "positions": "learned"}):
@@ -105,14 +117,14 @@ def test_checkpointing_changes_no_gradient():
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"answer": "pair"}, {"stem": 3, "positions": "learned"}, {"vocab_size": 0}),
+        *({"answer": "pair"}, {"stem": 3, "positions": "learned"}, {"vocab_size": 0}, {"vocab_size": 0, "channels": 3}),
         *map(different_positions, MODELS),
     ],
     ids=str,
 )
 def test_every_parameter_learns(changes):
     model = made(**changes).train()
-    shape = (3, 2, 12) if changes.get("answer") == "pair" else (3, 12)
+    shape = (3, 2, 12) if changes.get("answer") == "pair" else (3, 12, 3) if "channels" in changes else (3, 12)
     x = torch.randint(0, 9, shape) if model.config.vocab_size else torch.randn(shape).double()
     model(x).square().sum().backward()
     for name, parameter in model.named_parameters():
@@ -135,6 +147,9 @@ def test_decays_are_no_weights():
     [
         ({}, torch.zeros(2, 2, 5).long(), None, r"shape \(2, 2, 5\); expected \[B, T\], as answer is 'sequence'"),
         ({"answer": "pair"}, torch.zeros(2, 5).long(), None, r"expected \[B, 2, T\]"),
+        ({"answer": "pair"}, torch.zeros(2, 3, 5).long(), None, r"expected \[B, 2, T\]"),
+        ({"vocab_size": 0, "channels": 4}, torch.zeros(2, 5, 3), None, r"\[B, T, 4\], as .* and channels is 4"),
+        ({"vocab_size": 0, "channels": 4}, torch.zeros(2, 5), None, r"shape \(2, 5\); expected \[B, T, 4\]"),
         ({}, SEQUENCE, torch.ones(1, 40), r"dtype float32; expected \(1, 40\) and bool"),
         ({"positions": "learned", "max_tokens": 30}, SEQUENCE, None, "expected at most 30"),
     ],
@@ -144,6 +159,8 @@ def test_what_is_refused(changes, x, mask, message):
         made(**changes)(x, mask)
     with pytest.raises(ValueError, match="answer is 'all'; expected one of 'sequence', 'pair', 'token'"):
         LongConfig(answer="all")
+    with pytest.raises(ValueError, match="channels is 2, but the inputs are tokens; expected 1"):
+        LongConfig(vocab_size=8, channels=2)
 
 
 def test_sizes_are_s5s():

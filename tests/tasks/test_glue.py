@@ -25,7 +25,7 @@ METRICS = {
     "cola": ["matthews", "accuracy"],
     "mrpc": ["f1", "accuracy"],
     "qqp": ["f1", "accuracy"],
-    "stsb": ["spearman", "pearson"],
+    "stsb": ["spearman", "pearson", "rmse"],
     "mnli": ["accuracy"],
     "qnli": ["accuracy"],
     "rte": ["accuracy"],

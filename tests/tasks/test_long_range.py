@@ -193,7 +193,7 @@ def test_numbers_of_sequences(tmp_path):
     table.write_text("\n".join(["sequence,value", *rows]) + "\n")
     arguments = ["--data", str(table), "--label_column", "value", *TINY, "--steps", "2"]
     assert main(["train", "dna.classify", *arguments, "--out", str(tmp_path / "run")]) == 0
-    assert set(evaluate(tmp_path / "run")) == {"loss", "spearman", "pearson"}
+    assert set(evaluate(tmp_path / "run")) == {"loss", "spearman", "pearson", "rmse"}
 
 
 def test_no_data(capsys, tmp_path):

@@ -89,7 +89,7 @@ def test_numbers_for_texts(texts, tmp_path):
     path.write_text("text,score\n" + "".join(f"{' '.join(['great'] * n)} film,{n / 4}\n" for n in range(1, 40)))
     run = shrunk("text", data=str(path), label_column="score", max_length=48)
     metrics = train(replace(run, steps=3, epochs=0), tmp_path / "run")
-    assert set(metrics) == {"loss", "spearman", "pearson"}
+    assert set(metrics) == {"loss", "spearman", "pearson", "rmse"}
     assert -1 <= metrics["spearman"] <= 1
     with pytest.raises(ValueError, match="predicts numbers"):
         predict(tmp_path / "run", ["great"])
@@ -100,7 +100,7 @@ def test_whole_numbers_for_texts(tmp_path):
     path.write_text("text,score\n" + "".join(f"film {n},{n}\n" for n in range(30)))
     task = shrunk("text", data=str(path), label_column="score").task
     assert len(task.resolved().classes) == 30
-    assert replace(task, numbers=True).resolved().metrics == ("spearman", "pearson")
+    assert replace(task, numbers=True).resolved().metrics == ("spearman", "pearson", "rmse")
     path.write_text("text,score\n" + "".join(f"film {n},{'b' if n % 2 else 'a'}\n" for n in range(30)))
     assert replace(task, classes=("b", "a")).resolved().classes == ("b", "a")  # in the order that is asked for
     with pytest.raises(ValueError, match="has 'b' in 'score'; expected one of 'a', 'c'"):

@@ -26,6 +26,7 @@ PEERS = {
     "matthews": sklearn.matthews_corrcoef,
     "pearson": lambda right, x: stats.pearsonr(right, x).statistic,
     "spearman": lambda right, x: stats.spearmanr(right, x).statistic,
+    "rmse": lambda right, x: sklearn.mean_squared_error(right, x) ** 0.5,
 }
 
 
@@ -55,7 +56,7 @@ def test_classes(case):
                 agrees(name, predicted, torch.zeros_like(right))
 
 
-@pytest.mark.parametrize("name", ["pearson", "spearman"])
+@pytest.mark.parametrize("name", ["pearson", "spearman", "rmse"])
 def test_numbers(name):
     generator = torch.Generator().manual_seed(SEED)
     right = torch.rand(300, generator=generator) * 5

@@ -1,0 +1,140 @@
+"""Classes of series, numbers over time, or a number for each."""
+
+import functools
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lion.data.labelled import as_labels
+from lion.data.labelled_series import LabelledSeries, Scale, SeriesExamples, in_order, labelled_series, split_series
+from lion.data.series import ENDS, Columns, Series, read_series
+from lion.limits import Positive, TokensOrAll
+from lion.machine import to_train
+from lion.models.long_range import LongConfig, LongModel
+from lion.models.positions import placed
+from lion.recipes import register_recipe
+from lion.tasks import Batch, Examples, Known, Prediction, Trained, register_task
+from lion.tasks._labelled import LabelledTask
+from lion.train.config import Optim, Run
+
+
+@dataclass(frozen=True)
+class KnownSeries(Known):
+    max_length: TokensOrAll = 0
+    length: TokensOrAll = 0  # steps of every series; 0: they differ
+    columns: tuple[str, str, str] = ("", "", "")  # of the label, the id and the time, in the training data
+    channels: tuple[str, ...] = ()  # their names, if they have some
+    mean: tuple[float, ...] = (0.0,)  # of each channel
+    std: tuple[Positive, ...] = (1.0,)
+    missing: bool = False  # the model is told where values are missing
+
+    def read(self, path: str) -> tuple[Series, list[Tensor]]:
+        """The series of a file, which need no labels; and [T, channels] of each for the model."""
+        found = read_series(path, Columns(*self.columns), labelled=False, length=self.length)
+        label = found.columns.label
+        if label in ENDS and found.labels and self.classes:  # or a value would be taken for a label
+            as_labels(Path(path), found.labels, found.rows, f"its {label} column", self.classes, False)
+        scale = Scale(np.array(self.mean), np.array(self.std), self.missing)
+        values = in_order(found, self.channels, len(self.mean), path)
+        return found, [torch.from_numpy(scale.apply(x[: self.max_length or None])) for x in values]
+
+
+@register_task("series")
+@dataclass(frozen=True)
+class SeriesTask(LabelledTask):
+    data: str = ""  # the file: .ts, .tsv, .npz, or a table with a row for each series, or for each step of one
+    test: str = ""  # a file for the eval set; "": X_test of an .npz file, or else a fifth is held out
+    label_column: str = ""  # of a table; "": the one with a usual name; without a header: "first" or "last"
+    id_column: str = ""  # of a table with a row for each step: which series it belongs to
+    time_column: str = ""  # of such a table: its rows are sorted by it
+    classes: tuple[str, ...] = ()  # found in the data
+    numbers: bool = False  # labels are numbers, not classes
+    label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
+    max_length: TokensOrAll = 0  # steps; 0: all of a series
+    model: LongConfig = field(default_factory=LongConfig)
+
+    unit = "sequence"
+    known = KnownSeries
+    usage = "lion predict {run} FILE"
+
+    def resolved(self) -> "SeriesTask":
+        if not self.data:
+            raise ValueError(
+                "there is no data; expected --data FILE, a .csv, .ts, .tsv, .npz or .parquet of series with labels."
+            )
+        train = self._series("train")
+        classes = tuple(train.classes or ())
+        longest = max(len(x) for split in ("train", "test") for x in self._series(split).values)
+        model = replace(self.model, vocab_size=0, channels=self._scale().channels, classes=len(classes) or 1)
+        model = placed(replace(model, answer="sequence"), self.max_length or longest)
+        scale = self.scale_of(train)
+        return replace(self, classes=classes, numbers=train.classes is None, label_scale=scale, model=model)
+
+    def make_model(self) -> nn.Module:
+        return to_train(lambda: LongModel(self.model))
+
+    def train_set(self, seed: int) -> Examples:
+        return self._examples("train")
+
+    def eval_set(self) -> Examples:
+        return self._examples("test")
+
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return _answers(model, batch["values"], batch["mask"])
+
+    def to_predict(self) -> Known:
+        train, scale = self._series("train"), self._scale()
+        lengths = {len(x) for x in train.values}
+        return KnownSeries(
+            self.classes,
+            self.max_length,
+            length=lengths.pop() if len(lengths) == 1 else 0,
+            columns=train.columns,
+            channels=train.channels,
+            mean=tuple(scale.mean.tolist()),
+            std=tuple(scale.std.tolist()),
+            missing=scale.missing,
+        )
+
+    def predict(self, trained: Trained, given: str) -> Prediction:
+        """given: the path of a file with one series."""
+        if not trained.known.classes:
+            raise ValueError(f"the run in {trained.folder} predicts numbers, not classes; expected one with classes.")
+        _, series = trained.known.read(given)
+        if len(series) != 1:
+            raise ValueError(f"{given} has {len(series)} series; expected one.")
+        return Prediction(_answers(trained.model, series[0][None].to(trained.device))[0])
+
+    def _series(self, split: str) -> LabelledSeries:
+        columns = (self.id_column, self.time_column)
+        if split == "test" and self.test:
+            train = functools.partial(self._series, "train")
+            found = self.read_file(labelled_series, self.test, columns, train)
+            return split_series(found)[1] if found.held else found
+        found = self.read_file(labelled_series, self.data, columns)
+        return found if self.test and not found.held else split_series(found)[split == "test"]
+
+    def _scale(self) -> Scale:
+        return Scale.of([x[: self.max_length or None] for x in self._series("train").values])
+
+    def _examples(self, split: str) -> SeriesExamples:
+        train, found, scale = self._series("train"), self._series(split), self._scale()
+        path = self.test if split == "test" and self.test else self.data
+        values = in_order(found, train.channels, len(scale.mean), path)
+        return SeriesExamples(values, found.labels, scale, self.max_length)
+
+
+def _answers(model: nn.Module, values: Tensor, mask: Tensor | None = None) -> Tensor:
+    """[B, T, channels] -> [B, classes]. Of a single channel, the model takes [B, T]."""
+    return model(values[..., 0] if values.shape[-1] == 1 else values, mask)
+
+
+@register_recipe("series")
+def series(variant: str = "lion_s") -> Run:
+    """Classes of series, numbers over time: `lion train series --data x.csv`, or .ts, .tsv, .npz."""
+    model = LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1)
+    task = SeriesTask(label_scale=None, model=model)
+    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), steps=1500, batch=32)
