@@ -1,23 +1,111 @@
-"""Progress bars, drawn by tqdm where it is installed and the output is a terminal."""
+"""What is shown of work that takes a while, on a terminal or in a notebook: a line that says what, or a bar.
+
+Where neither is (a log file), nothing is shown. Bars are drawn by tqdm, if it is installed. There is one line of either
+at a time: it is drawn over the one before.
+"""
 
 import contextlib
+import functools
+import io
+import os
+import sys
+from collections.abc import Iterator
 from typing import Any
+
+CLEAR = "\x1b[K"  # the rest of the line
+WIDTH = 80  # columns of a notebook
+_doing: list[str] = []
+
+
+def in_kernel() -> bool:
+    """Whether this is a notebook's process."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def visible() -> bool:
+    """Whether anybody sees bars. Of several processes, the first shows them."""
+    return os.environ.get("RANK", "0") == "0" and (in_kernel() or sys.stderr.isatty())
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show what is being done, until it is done; meanwhile bars take its place, and come back to it."""
+    _doing.append(text)
+    _show()
+    try:
+        yield
+    finally:
+        _doing.pop()
+        _show()
+
+
+def _show() -> None:
+    if not visible():
+        return
+    text = f"{_doing[-1]} ..." if _doing else ""
+    if in_kernel():
+        _write_cell(text)
+        return
+    with contextlib.suppress(OSError):  # a terminal that is gone is no reason to stop
+        # The cursor stays in front: what others print takes the line's place.
+        sys.stderr.write(f"\r{text}{CLEAR}\r")
+        sys.stderr.flush()
+
+
+def make_bar(total: int, unit: str, **options: Any) -> Any:
+    """tqdm's bar, which goes when it is closed; None if nobody would see it."""
+    if not visible():
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    options |= {"total": total, "unit": unit, "leave": False}
+    return _cell_bar()(**options) if in_kernel() else tqdm(**options, dynamic_ncols=True)
+
+
+@functools.cache
+def _cell_bar() -> Any:
+    """A bar as text in a cell's output, which is replaced: it needs no widgets, and stays one line when it is saved."""
+    from tqdm import tqdm
+
+    class CellBar(tqdm):
+        def __init__(self, **options: Any):
+            super().__init__(**options, file=io.StringIO(), ncols=WIDTH, mininterval=0.5, ascii=False)
+
+        def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+            _write_cell(str(self) if msg is None else msg)
+            return True
+
+    return CellBar
+
+
+def _write_cell(text: str) -> None:
+    """Replace the line of the running cell."""
+    from IPython import get_ipython
+    from IPython.display import display, update_display
+
+    place, content = f"lion-{get_ipython().execution_count}", {"text/plain": text}
+    if place in _cells:
+        update_display(content, display_id=place, raw=True)
+    elif text:
+        _cells.add(place)
+        display(content, display_id=place, raw=True)
+
+
+_cells: set[str] = set()  # whose line is there
 
 
 class Bar(contextlib.AbstractContextManager["Bar"]):
     """A progress bar, or nothing."""
 
     def __init__(self, total: int, unit: str):
-        self._bar: Any = None
-        with contextlib.suppress(ImportError):
-            from tqdm import tqdm
-
-            # disable=None: only on a terminal
-            self._bar = tqdm(total=total, unit=unit, leave=False, disable=None, dynamic_ncols=True)
+        self._bar = make_bar(total, unit)
 
     @property
     def visible(self) -> bool:
-        return self._bar is not None and not self._bar.disable
+        return self._bar is not None
 
     def advance(self, steps: int = 1) -> None:
         if self._bar is not None:
@@ -30,6 +118,7 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
+            _show()
 
 
 progress = Bar

@@ -1,9 +1,12 @@
 """Text for the terminal: tables, and numbers with their units."""
 
+import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 
 LONGEST = 600  # characters of a message about a file
 SHOWN = 20  # names listed in a message
+WIDEST = 100  # columns of text for people
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -17,6 +20,20 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         return "  ".join(padded).rstrip()
 
     return "\n".join([line(cells[0]), "  ".join("-" * w for w in widths), *map(line, cells[1:])])
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> str:
+    """Lines `name  text`, one below the other; a long text goes on below itself."""
+    name, indent = 10, " " * 12
+    lines = (
+        textwrap.wrap(text, width(), initial_indent=x.ljust(name) + "  ", subsequent_indent=indent) for x, text in rows
+    )
+    return "\n".join(line for some in lines for line in some)
+
+
+def width() -> int:
+    """The columns of the terminal, but no more than are easy to read; 80 where there is none."""
+    return min(shutil.get_terminal_size().columns, WIDEST)
 
 
 def _is_number(text: str) -> bool:

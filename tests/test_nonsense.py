@@ -42,7 +42,8 @@ TRAINING = {
     "--model.drop_path -1": "--model.drop_path is '-1'; expected a number from 0 to below 1.",
     "--model.drop_path nan": "--model.drop_path is 'nan'; expected a number from 0 to below 1.",
     "--model.patch_size 99999": f"--model.patch_size is '99999'; {WHOLE} 1 to 1,024.",
-    "--model.image_size 0,8": f"--model.image_size is '0,8'; expected 2 values, each {WHOLE[9:]} 1 to 16,384.",
+    "--model.image_size 0,8": "--model.image_size is '0,8'; expected none: --image_size decides it.",
+    "--image_size -8": f"--image_size is '-8'; {WHOLE} 0 to 16,384.",
     "--optim.betas 2,3": "--optim.betas is '2,3'; expected 2 values, each a number from 0 to below 1.",
     "--optim.eps 0": "--optim.eps is '0'; expected a number above 0 and up to 1.",
     "--optim.lr inf": "--optim.lr is 'inf'; expected a number above 0.",
@@ -57,7 +58,7 @@ TRAINING = {
     "--steps -1": f"--steps is '-1'; {WHOLE} 0 to 99,999,999.",
     "--distill.temperature 0": "--distill.temperature is '0'; expected a number from 0.001 to 1e+06.",
     "--model.dim 65536 --model.depth 32": "parameters, and takes",
-    "--\u2028x 3": "the field is '\\u2028x'; expected one of",
+    "--\u2028x 3": "'--\\u2028x' is no field of this run; --show lists them all.",
 }
 
 

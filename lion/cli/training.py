@@ -4,11 +4,25 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lion.cli.arguments import add_device, stopping
 from lion.optional import need
+from lion.progress import working
 
-RUN_OPTIONS = ("--help", "--list", "--show", "--out", "--resume", "--accept", "--device")  # all others are fields
+if TYPE_CHECKING:
+    from lion.train.config import Run
+
+RUN_OPTIONS = (
+    "--help",
+    "--list",
+    "--show",
+    "--json",
+    "--out",
+    "--resume",
+    "--accept",
+    "--device",
+)  # all others are fields
 
 
 def add_train(commands) -> None:
@@ -16,10 +30,14 @@ def add_train(commands) -> None:
         "train",
         help="train a model by a recipe, or on your own data",
         description="Any field of the run can be set: --optim.lr 1e-3 --epochs 5 --model.depth 6. "
-        "`lion train NAME --show` prints them all.",
+        "`lion train RECIPE --help` has them all.",
+        add_help=False,
     )
     parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="digits.lion_s, images, ... (--list shows all)")
-    parser.add_argument("--list", action="store_true", help="list the recipes and stop")
+    parser.add_argument("-h", "--help", action="store_true", help="show this, and the fields of RECIPE, and stop")
+    parser.add_argument(
+        "--list", nargs="?", const="", metavar="FAMILY", help="list the recipes, or a family's, and stop"
+    )
     _add_run_options(parser)
 
 
@@ -28,15 +46,16 @@ def add_distill(commands) -> None:
         "distill",
         help="replace the attention of a trained BERT, and train the model to give the BERT's hidden states",
         description="`lion train` by the recipe distill.text: its fields can be set, as --variant lion_d "
-        "--data 'corpus/*.txt' --teacher FOLDER.",
+        "--data 'corpus/*.txt' --teacher FOLDER. `lion train distill.text --help` has them all.",
     )
     parser.add_argument("what", choices=("text",))
     _add_run_options(parser)
-    parser.set_defaults(list=False, recipe="distill.text")
+    parser.set_defaults(list=None, help=False, recipe="distill.text")
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--show", action="store_true", help="print the run as JSON and stop")
+    parser.add_argument("--show", action="store_true", help="print the run's fields, with what they are, and stop")
+    parser.add_argument("--json", action="store_true", help="with --show: as JSON")
     parser.add_argument("--out", type=Path, help="folder of the run (runs/RECIPE)")
     parser.add_argument("--resume", action="store_true", help="go on where the run in that folder stopped")
     parser.add_argument(
@@ -47,37 +66,62 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         help="with --resume: go on though this has changed, as data,seed,model.dropout",
     )
     add_device(parser)
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, usage=parser.format_help)
 
 
 def _run(args: argparse.Namespace) -> None:
     import json
 
-    from lion import recipes
-
-    if args.list:
-        print(recipes.listing())
+    if args.help:
+        print(args.usage().rstrip())
+        if args.recipe is None:
+            return
+    if args.list is not None:
+        print(_listing(args.list or args.recipe or ""))
         return
-    need("accelerate", "accelerate", "train")
-    from lion.train.folder import saved_run
-    from lion.train.loop import train
-
     if args.recipe is None and not (args.resume and args.out):
         raise ValueError("there is no RECIPE; `lion train --list` has them all, --resume --out RUN goes on with one.")
     folder = args.out or Path("runs") / args.recipe
-    saved = saved_run(folder, args.recipe) if args.resume else None
-    if saved is None and args.recipe is None:
-        raise ValueError(f"there is no run in {folder} to resume.")
-    run = saved.run if saved is not None else recipes.recipe(args.recipe)
-    run = run.changed(dict(_fields(args.fields)))
+    with working("loading PyTorch"):
+        run = _asked(args, folder)
+    if args.help or (args.show and not args.json):
+        from lion.fields import described
+
+        if args.help:
+            print(f"\nfields of {args.recipe}, their values, and what they are:")
+        print(described(run))
+        return
     if args.show:
         print(json.dumps(run.to_json(), indent=2))
         return
+    with working("loading PyTorch"):
+        need("accelerate", "accelerate", "train")
+        from lion.train.loop import train
+
     with stopping():
         metrics = train(run, folder, resume=args.resume, accept=args.accept, recipe=args.recipe, device=args.device)
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
         print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()))
         print(f"the run is in {folder}; use it: {run.task.usage.format(run=folder)}")
+
+
+def _listing(family: str) -> str:
+    with working("loading PyTorch"):
+        from lion import recipes
+
+        return recipes.listing(family)
+
+
+def _asked(args: argparse.Namespace, folder: Path) -> "Run":
+    """The recipe's run, or the one to go on with, with the fields that were given."""
+    from lion import recipes
+    from lion.train.folder import saved_run
+
+    saved = saved_run(folder, args.recipe) if args.resume else None
+    if saved is None and args.recipe is None:
+        raise ValueError(f"there is no run in {folder} to resume.")
+    run = saved.run if saved is not None else recipes.recipe(args.recipe)
+    return run.changed(dict(_fields(args.fields, run)))
 
 
 def split_fields(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -96,17 +140,24 @@ def split_fields(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return given, fields
 
 
-def _fields(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """--optim.lr 1e-3 or --optim.lr=1e-3, each."""
+def _fields(arguments: Sequence[str], run: "Run") -> list[tuple[str, str]]:
+    """--optim.lr 1e-3 or --optim.lr=1e-3, each; --recompute alone is true."""
+    from lion.fields import every
+
+    flags = {field.path for field in every(run) if field.hint is bool}
     found = []
     rest = list(arguments)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
         if not name.startswith("--"):
             raise ValueError(f"{name!r} is neither an option nor its value; expected --field value.")
-        if not equals:
-            if not rest or rest[0].startswith("--"):
+        path = name[2:].replace("-", "_")
+        alone = not equals and (not rest or rest[0].startswith("--"))
+        if alone and path in flags:
+            value = "true"
+        elif not equals:
+            if alone:
                 raise ValueError(f"{name} has no value; expected {name} VALUE.")
             value = rest.pop(0)
-        found.append((name[2:].replace("-", "_"), value))
+        found.append((path, value))
     return found

@@ -25,7 +25,7 @@ class Augment:
     """Random changes, in this order. For image folders, a policy of timm may take the place of the moves."""
 
     pad_crop: PixelsOrAll = 0  # pixels of padding on every side, before a crop of the image's size
-    padding: Literal["zero", "reflect"] = "zero"
+    padding: Literal["zero", "reflect"] = "zero"  # what the padding is filled with: black, or the mirrored image
     flip: bool = False  # left to right, half of the time
     shift: PixelsOrAll = 0  # largest shift in pixels, each way; black moves in
     erase: Share = 0.0  # probability that a rectangle becomes the mean colour
@@ -163,7 +163,7 @@ class Mixup:
     """
 
     mixup: Weight = 0.0  # alpha of the weight's beta distribution; 0 for none
-    cutmix: Weight = 0.0
+    cutmix: Weight = 0.0  # the same for cutmix
     probability: Share = 1.0  # of mixing at all
     switch_probability: Share = 0.5  # of cutmix, where both are on
 

@@ -23,15 +23,15 @@ NO_WEIGHTS = ("decay", "bonus", "skip")
 class ModelConfig:
     """The fields that every model's config has."""
 
-    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # a key of lion.VARIANTS
+    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # the kind of attention: `lion list variants`
     _: KW_ONLY
-    dim: Width = 768
-    depth: Depth = 12
-    heads: Heads = 12
+    dim: Width = 768  # channels of every token
+    depth: Depth = 12  # blocks
+    heads: Heads = 12  # of attention, in each block
     positions: Annotated[str, OneOf(POSITIONS)] = "none"  # decays tell places, at any length; softmax needs "learned"
-    features: str | None = None  # in place of the variant's own, as the next two
-    decay: str | None = None
-    norm: str | None = None
+    features: str | None = None  # of queries and keys; none: the variant's own
+    decay: str | None = None  # how decays are made; none: the variant's own
+    norm: str | None = None  # what attention is divided by; none: the variant's own
 
     def __post_init__(self):
         check(self)

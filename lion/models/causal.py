@@ -30,12 +30,12 @@ MEMORIES = ("recurrence", "cache")
 @takes_old_names
 @dataclass(frozen=True, kw_only=True)
 class CausalConfig(ModelConfig):
-    vocab_size: Vocabulary = 50257
-    mlp_ratio: Ratio = 4.0
-    max_tokens: Tokens = 1024  # that there are learned positions for
+    vocab_size: Vocabulary = 50257  # different tokens
+    mlp_ratio: Ratio = 4.0  # of the MLPs' channels to dim
+    max_tokens: Tokens = 1024  # the most tokens, where positions are learned
     dropout: Share = 0.0  # of the embedded tokens, and of what each block adds
-    norm_eps: Epsilon = 1e-5
-    init_std: Deviation = 0.02
+    norm_eps: Epsilon = 1e-5  # of the LayerNorms
+    init_std: Deviation = 0.02  # standard deviation of the first weights
 
 
 class Memory(NamedTuple):

@@ -15,14 +15,14 @@ from lion.nn.layers import LionAttention
 @takes_old_names
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(ModelConfig):
-    vocab_size: Vocabulary = 30522
-    mlp_dim: Hidden = 3072
-    max_tokens: Tokens = 512  # that there are learned positions for
-    token_types: Classes = 2  # 0: none
-    dropout: Share = 0.1
-    norm_eps: Epsilon = 1e-12
-    pad_token: TokenId | None = 0
-    init_std: Deviation = 0.02
+    vocab_size: Vocabulary = 30522  # different tokens
+    mlp_dim: Hidden = 3072  # channels inside of the MLPs
+    max_tokens: Tokens = 512  # the most tokens, where positions are learned
+    token_types: Classes = 2  # embeddings that tell the texts of a pair apart; 0: none
+    dropout: Share = 0.1  # of the embedded tokens, and of what each block adds
+    norm_eps: Epsilon = 1e-12  # of the LayerNorms
+    pad_token: TokenId | None = 0  # the token that fills up short texts
+    init_std: Deviation = 0.02  # standard deviation of the first weights
     attention_norm: bool | None = None  # a LayerNorm behind attention; None: for lion_lit only, which needs it
     two_sided: bool = False  # decays of their own for each direction
 

@@ -25,12 +25,12 @@ class LongConfig(ModelConfig):
     heads: Heads = 4
     vocab_size: Classes = 0  # different tokens; 0: the inputs are numbers
     channels: Width = 1  # numbers of each step, where the inputs are numbers
-    classes: Classes = 10
+    classes: Classes = 10  # outputs
     answer: Annotated[str, OneOf(ANSWERS)] = "sequence"  # what is classified; "token": every one
-    mlp_ratio: Ratio = 2.0
-    max_tokens: Tokens = 1024  # that there are learned positions for
+    mlp_ratio: Ratio = 2.0  # of the MLPs' channels to dim
+    max_tokens: Tokens = 1024  # the most tokens, where positions are learned
     stem: Kernel = 0  # width of a convolution over the inputs; 0: none (then left and right are alike: docs/maths.md)
-    dropout: Share = 0.0
+    dropout: Share = 0.0  # of the inputs, and of what each block adds
     two_sided: bool = False  # decays of their own for each direction
 
     def __post_init__(self):

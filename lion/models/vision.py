@@ -32,20 +32,18 @@ class VisionConfig(ModelConfig):
     variant: Annotated[str, OneOf((*VARIANTS, *BASELINES))] = field(default="lion_s", kw_only=False)
     dim: Width = 192
     heads: Heads = 3
-    mlp_ratio: Ratio = 4.0  # 0: blocks without an MLP
-    patch_size: Patch = 16
-    stem: Annotated[str, OneOf(("patch", "conv"))] = (
-        "patch"  # "conv": convolutions make the patches, which learn from few images
-    )
+    mlp_ratio: Ratio = 4.0  # of the MLPs' channels to dim; 0: blocks without an MLP
+    patch_size: Patch = 16  # pixels along one side of a token
+    stem: Annotated[str, OneOf(("patch", "conv"))] = "patch"  # "conv": for few images, convolutions embed the patches
     image_size: tuple[Pixels, Pixels] = (224, 224)  # of training; others can be used at any time
-    in_channels: Channels = 3
+    in_channels: Channels = 3  # of the images: 1 for grey, 3 for colour
     num_classes: Classes = 1000  # 0: no classifier, the output is the pooled features
-    class_token: bool = True
-    distillation_token: bool = False
-    pool: Annotated[str, OneOf(POOLS)] = "token"
+    class_token: bool = True  # a token before all patches, for the class
+    distillation_token: bool = False  # another one, which learns from a teacher
+    pool: Annotated[str, OneOf(POOLS)] = "token"  # what is classified; "none": every token
     orders: tuple[str, ...] = ()  # paths through the patches (lion.nn.orders)
     direction: str = "both"  # or "forward", "reverse", "alternating" by layer
-    double_diagonal: bool = False
+    double_diagonal: bool = False  # a token's own weight counts twice, once for each direction
     dropout: Share = 0.0  # of the embedded patches, and of the MLPs
     drop_path: ShareBelowOne = 0.0  # of the last block; linearly less in those before it
     two_sided: bool = False  # decays of their own for each direction

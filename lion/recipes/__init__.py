@@ -4,32 +4,56 @@ A task's own recipe, for data of your own, stands in the task's file in lion/tas
 those of the paper and of public data sets.
 """
 
+import difflib
 import functools
 import importlib
 import itertools
 import pkgutil
+import re
 import string
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lion import legacy
-from lion.ops.checks import one_of
+from lion.terminal import width
 
 if TYPE_CHECKING:
     from lion.train.config import Run
 
     RECIPES: dict[str, Callable[[], Run]]
 
-WIDTH = 110  # of the listing
+COMMAND = re.compile(r"[:,]? `(lion [^`]* --data [^`]*)`")  # in the docstring of a recipe for data of one's own
+FIRST = ("images", "text", "series", "dna.classify", "dna")  # of the listing; others follow by name
 Make = TypeVar("Make", bound="Callable[..., Run]")
 
 
 class Entry(NamedTuple):
-    """A row of the listing."""
+    """What one function makes."""
 
     about: str
-    names: list[str]  # patterns, with the choices filled in
+    patterns: tuple[str, ...]
+    names: list[str]
+
+    @property
+    def command(self) -> str:
+        """With a person's own data; "" if the recipe has its own."""
+        found = COMMAND.search(self.about)
+        return found[1] if found else ""
+
+    @property
+    def sentence(self) -> str:
+        return COMMAND.sub("", self.about)
+
+    @property
+    def family(self) -> str:
+        """What is common to the names: "digits." """
+        return self.patterns[-1].partition("{")[0]
+
+    @property
+    def others(self) -> list[str]:
+        """All names, but for that of the command."""
+        return self.names[1:] if self.command else self.names
 
 
 _recipes: "dict[str, Callable[[], Run]]" = {}
@@ -45,13 +69,14 @@ def register_recipe(*patterns: str, **choices: Iterable[str]) -> Callable[[Make]
     """
 
     def register(make: Make) -> Make:
+        names = []
         for pattern in patterns:
             fields = [name for _, name, _, _ in string.Formatter().parse(pattern) if name]
             for values in itertools.product(*(choices[name] for name in fields)):
                 given = dict(zip(fields, values, strict=True))
-                _recipes[pattern.format(**given)] = functools.partial(make, **given)
-        shown = {name: f"{{{', '.join(values)}}}" for name, values in choices.items()}
-        _entries.append(Entry(" ".join((make.__doc__ or "").split()), [x.format(**shown) for x in patterns]))
+                names.append(pattern.format(**given))
+                _recipes[names[-1]] = functools.partial(make, **given)
+        _entries.append(Entry(" ".join((make.__doc__ or "").split()), patterns, names))
         return make
 
     return register
@@ -66,18 +91,55 @@ def recipe(name: str) -> "Run":
     if name in legacy.RECIPES:
         legacy.tell(name, legacy.RECIPES[name])
         name = legacy.RECIPES[name]
-    one_of("recipe", name, _recipes)
+    if name not in _recipes:
+        raise ValueError(f"recipe is {name!r}; {_meant(name, _recipes)}")
     return _recipes[name]()
 
 
-def listing() -> str:
-    """All recipes, with a sentence about each."""
+def listing(family: str = "") -> str:
+    """The recipes for data of one's own, and the families of all others with their counts; or the names of a family."""
     _load()
+    if family:
+        return _members(family)
+    lines = ["For your own data:"]
+    for entry in sorted((x for x in _entries if x.command), key=lambda entry: _place(entry.names[0])):
+        lines += _row(f"  {entry.names[0]:12}  ", entry.sentence)
+        lines += [" " * 16 + entry.command]
+    lines += ["", "For public data and the paper's experiments, with the number of recipes:"]
+    for entry in sorted((x for x in _entries if x.others), key=lambda entry: entry.names):
+        same = f"`{entry.names[0]}` with this variant." if entry.command else entry.sentence
+        lines += _row(f"  {f'{entry.family}*':20}  {len(entry.others):3}  ", same)
+    return "\n".join(
+        [*lines, "", "`lion train --list digits` names a family's, `lion train images --help` a recipe's fields."]
+    )
+
+
+def _place(name: str) -> tuple[int, str]:
+    return FIRST.index(name) if name in FIRST else len(FIRST), name
+
+
+def _members(family: str) -> str:
+    start = family.rstrip(".*")
     lines = []
-    for about, names in sorted(_entries, key=lambda entry: entry.names):
-        lines += textwrap.wrap(about, WIDTH)
-        lines += textwrap.wrap(", ".join(names), WIDTH, initial_indent="    ", subsequent_indent="        ")
+    for entry in _entries:
+        names = [name for name in entry.names if name == start or name.startswith((f"{start}.", f"{start}_"))]
+        if names:
+            lines += textwrap.wrap(entry.sentence, width())
+            lines += textwrap.wrap("  ".join(names), width(), initial_indent="  ", subsequent_indent="  ")
+    if not lines:
+        raise ValueError(f"--list is {family!r}; {_meant(start, {name.split('.')[0] for name in _recipes})}")
     return "\n".join(lines)
+
+
+def _row(begin: str, text: str) -> list[str]:
+    return textwrap.wrap(text, width(), initial_indent=begin, subsequent_indent=" " * len(begin))
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """What to do about an unknown name."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}`lion train --list` has them all."
 
 
 def _load(only: str = "") -> None:

@@ -3,7 +3,7 @@
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
@@ -94,6 +94,8 @@ class Task:
     unit: ClassVar[str] = "example"  # what progress is counted in
     metric: ClassVar[str] = "accuracy"  # the one that curves and tables show
     tunable: ClassVar[tuple[str, ...]] = ()  # fields that may change when a run is resumed
+    # Fields that something else decides, and what: they are not offered, and not set by hand.
+    decided: ClassVar[Mapping[str, str]] = {}
     makes_tokenizer: ClassVar[bool] = False  # from its data, if the field `tokenizer` names none
     known: ClassVar[type[Known]] = Known
     usage: ClassVar[str] = "lion eval {run}"  # what to do with a finished run, for people

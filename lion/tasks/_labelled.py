@@ -24,7 +24,7 @@ class LabelledTask(Task):
     """A class for each example, or a number."""
 
     test: str  # a file for the eval set
-    label_column: str
+    label_column: str  # the one with the label, in a table; "": the one with a usual name
     classes: tuple[str, ...]
     numbers: bool  # labels are numbers, not classes
     label_scale: tuple[float, float] | None  # mean and deviation that numbers are standardised by; None: the data's

@@ -18,10 +18,13 @@ from lion.limits import Examples as ExampleCount
 from lion.limits import ShareBelowOne, Tokens, Vocabulary
 from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig
+from lion.progress import working
 from lion.tasks import Task, cached
 
 Model = TypeVar("Model", EncoderConfig, CausalConfig)
 TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_bpe}
+
+OF_TOKENIZER = dict.fromkeys(("model.vocab_size", "model.pad_token"), "the tokenizer (--tokenizer, --vocab_size)")
 
 
 class TokenizedTask(Task):
@@ -49,12 +52,12 @@ class CorpusTask(TokenizedTask):
 
     data: str = "english"  # files, patterns, "english" (12 MB of speeches), "imdb"; or hf://owner/name
     per: str = ""  # a document is a "file", a "paragraph" or a "line"; "": a file, or a paragraph if files are few
-    column: str = "text"  # of tables, the one with the text
-    limit: ExampleCount = 0  # of documents, the first ones; 0: all
+    column: str = "text"  # the one with the text, in tables
+    limit: ExampleCount = 0  # read so many documents, the first ones; 0: all
     tokenizer: str = ""
-    vocab_size: Vocabulary = 8192  # of a tokenizer that is made
+    vocab_size: Vocabulary = 8192  # tokens of a tokenizer that is made
     length: Tokens = 128  # tokens of an example
-    holdout: ShareBelowOne = 0.05  # of the documents, for the eval set
+    holdout: ShareBelowOne = 0.05  # share of the documents, for the eval set
 
     trainer: ClassVar[str]  # of TRAINERS
 
@@ -83,7 +86,8 @@ def trained_tokenizer(trainer: str, texts: Documents | Sequence[str], vocab_size
     source = as_documents(texts)
     key = hashlib.sha256(f"{source.key} {trainer} {vocab_size}".encode()).hexdigest()[:32]
     folder = lion_data_folder() / "tokenizers" / key
-    make_once(folder, lambda unfinished: TRAINERS[trainer](source, vocab_size).save(unfinished))
+    with working("making a tokenizer of the texts"):
+        make_once(folder, lambda unfinished: TRAINERS[trainer](source, vocab_size).save(unfinished))
     return load_tokenizer(folder)
 
 

@@ -17,7 +17,7 @@ from lion.models.heads import IGNORED
 from lion.nn.variants import VARIANTS
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, classified, register_task
-from lion.tasks._tokenized import CorpusTask, check_text, with_room
+from lion.tasks._tokenized import OF_TOKENIZER, CorpusTask, check_text, with_room
 from lion.train.config import Optim, Run
 
 COLDEST = 1e-4  # a lower temperature means the most likely token: logits divided by it may overflow
@@ -29,6 +29,7 @@ class CausalTask(CorpusTask):
     model: CausalConfig = field(default_factory=CausalConfig)
     length: Tokens = 256
 
+    decided = OF_TOKENIZER
     trainer = "bpe"
     usage = "lion generate {run} --prompt 'Once'"
 
@@ -56,7 +57,7 @@ class CausalTask(CorpusTask):
 
 @register_recipe("causal", "causal.{variant}", variant=VARIANTS)
 def causal(variant: str = "lion_s") -> Run:
-    """Causal language modelling: `lion train causal --data 'corpus/*.txt'`, then `lion generate RUN --prompt Once`."""
+    """Causal language modelling on plain text, for `lion generate`: `lion train causal --data 'corpus/*.txt'`."""
     positions = "none" if VARIANTS[variant].decay != "none" or VARIANTS[variant].delta else "learned"
     model = CausalConfig(variant=variant, dim=256, depth=4, heads=4, positions=positions)
     task = CausalTask(model=model, vocab_size=4096)

@@ -18,6 +18,7 @@ from lion.tasks import Batch, Examples, Prediction, Task, Trained, classified, r
 from lion.train.config import Optim, Run
 
 TOKENS = len(fasta.VOCABULARY)
+OF_DNA = dict.fromkeys(("model.vocab_size", "model.classes", "model.answer"), "the data")
 
 
 @register_task("dna")
@@ -25,14 +26,15 @@ TOKENS = len(fasta.VOCABULARY)
 class DnaTask(Task):
     data: str = "chromosome"  # FASTA files; "chromosome": the first of C. elegans, which is fetched
     length: Tokens = 16384  # nucleotides of a window
-    mask: SomeShare = 0.15  # of them
-    holdout: ShareBelowOne = 0.1  # of the genome, for the eval set
+    mask: SomeShare = 0.15  # share of the nucleotides that are hidden
+    holdout: ShareBelowOne = 0.1  # share of the genome, for the eval set
     block: Tokens = 1 << 18  # nucleotides that are held out in one piece
     reverse_complement: bool = True  # half of the windows for training are read from the other strand
     model: LongConfig = field(default_factory=LongConfig)
 
     unit = "window"
     tunable = ("mask", "reverse_complement")
+    decided = OF_DNA | {"model.max_tokens": "--length"}
     usage = "lion predict {run} ACGT[MASK]ACGT"
 
     def resolved(self) -> "DnaTask":
@@ -70,7 +72,7 @@ class DnaTask(Task):
 
 @register_recipe("dna", "dna.{variant}", variant=("lion_lit", "lion_d", "lion_s", "softmax"))
 def dna(variant: str = "lion_s") -> Run:
-    """Masked nucleotides of a genome: `lion train dna --data genome.fa`, by default a chromosome of C. elegans."""
+    """Masked nucleotides of a genome, by default a chromosome of C. elegans: `lion train dna --data genome.fa`."""
     task = DnaTask(model=LongConfig(variant=variant, dim=128, depth=4, heads=4, stem=9))
     optim = Optim(lr=3e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06)
     return Run(task, optim, epochs=2, batch=1)

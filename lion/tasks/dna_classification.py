@@ -16,7 +16,7 @@ from lion.models.positions import placed
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Trained, register_task
 from lion.tasks._labelled import LabelledTask, Plain
-from lion.tasks.dna import TOKENS
+from lion.tasks.dna import OF_DNA, TOKENS
 from lion.train.config import Optim, Run
 
 
@@ -28,12 +28,12 @@ class KnownSequences(Known):
 @register_task("dna_classification")
 @dataclass(frozen=True)
 class DnaClassificationTask(LabelledTask):
-    dataset: Annotated[str, OneOf(("file", "splice"))] = "file"  # "splice" is fetched
+    dataset: Annotated[str, OneOf(("file", "splice"))] = "file"  # "file": your own; "splice" is fetched
     data: str = ""  # the file: a table (.csv, .tsv, .jsonl, .parquet) or FASTA with labels in its headers
     test: str = ""  # a file for the eval set; "": a fifth is held out
-    sequence_column: str = ""  # of a table; "": the one with a usual name
+    sequence_column: str = ""  # the one with the sequence, in a table; "": the one with a usual name
     label_column: str = ""
-    classes: tuple[str, ...] = ()  # found in the data
+    classes: tuple[str, ...] = ()  # their names in order; "": as found in the data
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
@@ -42,14 +42,15 @@ class DnaClassificationTask(LabelledTask):
 
     unit = "sequence"
     tunable = ("reverse_complement",)
+    decided = OF_DNA | {"model.max_tokens": "the longest sequence, or --max_length"}
     known = KnownSequences
     usage = "lion predict {run} ACGTACGT"
 
     def resolved(self) -> "DnaClassificationTask":
         if self.dataset == "file" and not self.data:
             raise ValueError(
-                "there is no data; expected --data FILE, a .csv, .tsv, .jsonl, .parquet or FASTA of sequences and "
-                "their labels."
+                "there is no data; expected a table (.csv, .tsv, .jsonl or .parquet) with a column `sequence` and a "
+                "column `label`, or FASTA with labels in its headers: lion train dna.classify --data genes.csv"
             )
         train = self._sequences("train")
         classes = tuple(train.classes or ())
@@ -108,7 +109,7 @@ class DnaClassificationTask(LabelledTask):
 
 @register_recipe("dna.classify")
 def dna_classify(variant: str = "lion_s") -> Run:
-    """Classes of DNA sequences: `lion train dna.classify --data FILE`, a table or FASTA."""
+    """Classes of DNA sequences, or numbers, in a table or FASTA: `lion train dna.classify --data genes.csv`."""
     model = LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1)
     task = DnaClassificationTask(label_scale=None, model=model)
     return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, batch=32)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lion.data import lion_data_folder
 from lion.data.augment import Augment, Mixup
 from lion.data.digests import digest
 from lion.limits import PixelsOrAll, Positive, Share
@@ -23,6 +24,8 @@ from lion.train.distill import Distill, distillation_loss, load_teacher
 if TYPE_CHECKING:
     from lion.data.images import ImageSet
 
+OF_DATA = {"model.image_size": "--image_size"} | dict.fromkeys(("model.num_classes", "model.in_channels"), "the data")
+
 
 @dataclass(frozen=True)
 class KnownImages(Known):
@@ -33,21 +36,27 @@ class KnownImages(Known):
 @register_task("images")
 @dataclass(frozen=True)
 class ImageTask(Task):
-    dataset: str = "digits"  # a key of lion.data.images.IMAGE_SETS
-    data: str = ""  # where it is, if not in the usual place
-    image_size: PixelsOrAll = 0  # 0: as the images are
+    dataset: str = "digits"  # "folder": your own; or digits, mnist, cifar10, cifar100, imagenet
+    data: str = ""  # your folder with a subfolder for each class; or where a known set is
+    image_size: PixelsOrAll = 0  # pixels along both sides, to which images are resized; 0: as they are
     model: VisionConfig = field(default_factory=VisionConfig)
     augment: Augment = field(default_factory=Augment)
     mixup: Mixup = field(default_factory=Mixup)
-    smoothing: Share = 0.0  # of labels
+    smoothing: Share = 0.0  # of labels: so much of each goes to all classes alike
     distill: Distill = field(default_factory=Distill)
 
     unit = "image"
     tunable = ("augment", "mixup", "smoothing", "distill")
+    decided = OF_DATA
     known = KnownImages
     usage = "lion predict {run} photo.png"
 
     def resolved(self) -> "ImageTask":
+        if self.dataset == "folder" and not self.data and not (lion_data_folder() / "folder").is_dir():
+            raise ValueError(
+                "there is no data; expected a folder with a subfolder for each class, as pets/cat/1.jpg and "
+                "pets/dog/2.jpg: lion train images --data pets"
+            )
         images = self._load("test")
         size = images.size or (self.image_size or 224, self.image_size or 224)
         model = replace(self.model, num_classes=len(images.classes), in_channels=images.channels, image_size=size)
@@ -121,7 +130,7 @@ def _channels(name: str, numbers: Sequence[float], config: VisionConfig, folder:
 
 @register_recipe("images")
 def images() -> Run:
-    """Your own folder of images, a subfolder for each class: `lion train images --data PATH`."""
+    """Your own folder of images, a subfolder for each class: `lion train images --data FOLDER`."""
     model = replace(MODELS["lion_s_2scan_tiny_patch16_224"], depth=6, patch_size=8, drop_path=0.05)
     task = ImageTask("folder", image_size=64, model=model, augment=Augment(pad_crop=6, flip=True))
     return Run(task, Optim(lr=1e-3, warmup=0.1), epochs=20, batch=64, ema=0.99)

@@ -21,19 +21,20 @@ OPTIONS = ("min_length", "max_length", "max_depth", "max_args", "size", "counts"
 @register_task("long_range")
 @dataclass(frozen=True)
 class LongRangeTask(Task):
-    name: Annotated[str, OneOf(LONG_MODELS)] = "listops"  # a key of lion.data.long_range.LONG_RANGE
+    name: Annotated[str, OneOf(LONG_MODELS)] = "listops"  # the task
     data: str = ""  # folder of the arena's own files; "": made to its rules, or fetched
     test: Annotated[str, OneOf(("", "validation", "test"))] = ""  # the split to evaluate on; "": "validation"
     # Sizes of the data. What is left at 0 or empty is as the arena has it.
-    min_length: TokensOrAll = 0
-    max_length: TokensOrAll = 0
-    max_depth: Nesting = 0
-    max_args: Nesting = 0
+    min_length: TokensOrAll = 0  # tokens of the shortest list
+    max_length: TokensOrAll = 0  # tokens of the longest sequence
+    max_depth: Nesting = 0  # of lists within lists
+    max_args: Nesting = 0  # of a list
     size: PixelsOrAll = 0  # height and width of images
     counts: tuple[ExampleCount, ...] = ()  # of examples, for training, validation and testing
     model: LongConfig = field(default_factory=LongConfig)
 
     unit = "sequence"
+    decided = dict.fromkeys(("model.vocab_size", "model.classes", "model.answer", "model.max_tokens"), "the data")
     usage = "lion eval {run} --test test"
 
     def __post_init__(self):

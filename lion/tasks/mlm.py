@@ -16,7 +16,7 @@ from lion.nn.variants import VARIANTS
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Prediction, Trained, register_task
 from lion.tasks._base import scored
-from lion.tasks._tokenized import CorpusTask, check_text, with_room
+from lion.tasks._tokenized import OF_TOKENIZER, CorpusTask, check_text, with_room
 from lion.train.config import Optim, Run
 
 
@@ -24,10 +24,11 @@ from lion.train.config import Optim, Run
 @dataclass(frozen=True)
 class MlmTask(CorpusTask):
     model: EncoderConfig = field(default_factory=EncoderConfig)
-    mask: SomeShare = 0.3  # of the tokens, in training
-    eval_mask: SomeShare = 0.15
+    mask: SomeShare = 0.3  # share of the tokens that are hidden in training
+    eval_mask: SomeShare = 0.15  # the same for the eval set
 
     tunable = ("mask", "eval_mask")
+    decided = OF_TOKENIZER
     trainer = "wordpiece"
     usage = "lion predict {run} 'a text with one [MASK]'"
 
@@ -72,8 +73,8 @@ class MlmTask(CorpusTask):
 
 @register_recipe("mlm", "mlm.{variant}", variant=VARIANTS)
 def mlm(variant: str = "lion_s") -> Run:
-    """Masked language modelling on plain text: `lion train mlm --data 'corpus/*.txt'`, by default 12 MB of English
-    speeches."""
+    """Masked language modelling on plain text, by default 12 MB of English speeches: `lion train mlm --data
+    'corpus/*.txt'`."""
     small = replace(ENCODERS["small"], dim=128, depth=2, mlp_dim=512, dropout=0.0, init_std=0.08)
     model = placed(replace(small, variant=variant))
     # Many small steps of a small model: without decays it takes thousands to learn which tokens are neighbours.

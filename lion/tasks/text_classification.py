@@ -22,10 +22,11 @@ from lion.models.heads import POOLINGS
 from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
+from lion.progress import working
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Trained, cached, register_task
 from lion.tasks._labelled import LabelledTask, Plain
-from lion.tasks._tokenized import TokenizedTask, check_text, trained_tokenizer, with_room
+from lion.tasks._tokenized import OF_TOKENIZER, TokenizedTask, check_text, trained_tokenizer, with_room
 from lion.train.config import Optim, Run
 from lion.train.distill import model_folder
 
@@ -42,21 +43,22 @@ class KnownTexts(Known):
 @register_task("text_classification")
 @dataclass(frozen=True)
 class TextClassificationTask(TokenizedTask, LabelledTask):
-    dataset: str = "file"  # a key of TEXT_SETS
+    dataset: str = "file"  # "file": your own; or imdb, or a task of GLUE
     data: str = ""  # the file, or where the set is if not in the usual place
     test: str = ""  # a file for the eval set; "": what the set has for that, of a file a tenth; mnli: also "mismatched"
-    text_column: str = ""  # of a file; "": the one with a usual name. Of a pair: two, with a comma
+    text_column: str = ""  # the one with the text; "": the one with a usual name. Pairs: two, with a comma
     label_column: str = ""
-    classes: tuple[str, ...] = ()  # found in the data
+    classes: tuple[str, ...] = ()  # their names in order; "": as found in the data
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     tokenizer: str = ""
-    vocab_size: Vocabulary = 8192
-    max_length: Tokens = 256
+    vocab_size: Vocabulary = 8192  # tokens of a tokenizer that is made
+    max_length: Tokens = 256  # tokens of a text; what is longer is cut
     start: str = ""  # a run of `mlm` or `text`, or its model, to go on from; `model` then counts for its dropout only
     pooling: Annotated[str, OneOf(POOLINGS)] = "cls"  # what is classified: the first token, or the "mean"
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
+    decided = OF_TOKENIZER
     known = KnownTexts
     usage = "lion predict {run} 'a text'"
 
@@ -66,7 +68,10 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
     def resolved(self) -> "TextClassificationTask":
         if self.dataset == "file" and not self.data:
-            raise ValueError("there is no data; expected --data FILE, a .csv, .tsv, .jsonl or .parquet of texts.")
+            raise ValueError(
+                "there is no data; expected a table (.csv, .tsv, .jsonl or .parquet) with a column `text` and a column "
+                "`label`, a row for each text: lion train text --data reviews.csv"
+            )
         train = self.texts("train")
         found = replace(self, classes=tuple(train.classes or ()), numbers=train.classes is None)
         found = replace(found, label_scale=self.scale_of(train))
@@ -131,7 +136,8 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
     def _examples(self, split: str) -> LabelledTexts:
         found = self.texts(split)
-        return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length)
+        with working("tokenizing the texts"):
+            return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length)
 
     def plain(self) -> Plain | None:
         if self.dataset != "file":
@@ -247,7 +253,7 @@ TEXT_METRICS = {
 
 @register_recipe("text")
 def text(variant: str = "lion_s") -> Run:
-    """Classes of your own texts: `lion train text --data reviews.csv`."""
+    """Classes of your own texts or numbers, in a table with columns for both: `lion train text --data reviews.csv`."""
     model = placed(replace(ENCODERS["small"], variant=variant, depth=2, dropout=0.1))
     task = TextClassificationTask(label_scale=None, model=model)
     return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=4, batch=32)

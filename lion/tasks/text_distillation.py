@@ -38,13 +38,14 @@ class TextDistillationTask(CorpusTask):
     data: str = "english imdb"
     per: str = "paragraph"
     holdout: ShareBelowOne = 0.01
-    teacher: str = FETCHED  # or the folder of a BERT or RoBERTa that transformers has saved, with its tokenizer
-    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"
+    teacher: str = FETCHED  # "minilm", or the folder of a BERT or RoBERTa of transformers, with its tokenizer
+    variant: Annotated[str, OneOf(VARIANTS)] = "lion_s"  # the kind of attention: `lion list variants`
     positions: str = ""  # "learned": the teacher's, for as many tokens as it takes; "": only for variants without decay
     embedding: Weight = 1.0  # weight of the embedding in the loss, beside the hidden states
 
     metric = "cosine"
     tunable = ("embedding",)
+    decided = dict.fromkeys(("tokenizer", "vocab_size"), "the teacher, whose tokenizer is used")
     makes_tokenizer = False
     usage = "LionModel.from_pretrained('{run}/model'), which embeds texts"
 
@@ -157,6 +158,7 @@ def _teacher(name: str) -> Any:
 
 @register_recipe("distill.text")
 def distill_text() -> Run:
-    """A trained BERT's attention replaced, and its hidden states learned from plain text: `lion distill text`."""
+    """A trained BERT's attention replaced, and its hidden states learned from plain text: `lion distill text --data
+    'corpus/*.txt'`."""
     optim = Optim(lr=5e-4, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06)
     return Run(TextDistillationTask(), optim, epochs=1, batch=32)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from lion import configs, files, legacy, limits
+from lion import configs, fields, files, legacy, limits
 from lion.tasks import Task, kinds, task_class
 from lion.train.distill import read_from_file
 
@@ -17,12 +17,15 @@ PRECISIONS = ("float32", "bfloat16")
 class Optim:
     """AdamW."""
 
-    lr: limits.Positive = 1e-3
-    weight_decay: limits.Weight = 0.05
-    betas: tuple[limits.ShareBelowOne, limits.ShareBelowOne] = (0.9, 0.999)
-    eps: limits.Epsilon = 1e-8
-    schedule: Annotated[str, limits.OneOf(SCHEDULES)] = "cosine"
-    warmup: limits.Share = 0.05  # part of all steps
+    lr: limits.Positive = 1e-3  # the largest learning rate
+    weight_decay: limits.Weight = 0.05  # of weight matrices; biases, norms and decays have none
+    betas: tuple[limits.ShareBelowOne, limits.ShareBelowOne] = (
+        0.9,
+        0.999,
+    )  # of the running means of gradients and of their squares
+    eps: limits.Epsilon = 1e-8  # added to the root of the squares
+    schedule: Annotated[str, limits.OneOf(SCHEDULES)] = "cosine"  # of the learning rate, from lr to final
+    warmup: limits.Share = 0.05  # part of all steps, in which the learning rate rises
     final: limits.Share = 0.01  # part of lr at the end
     clip: limits.Weight = 1.0  # the largest norm of the gradient; 0: no clipping
     decoupled: bool = False  # weights decay by weight_decay of themselves each step, not by that times lr
@@ -36,18 +39,18 @@ class Run:
     task: Task
     optim: Optim = field(default_factory=Optim)
     steps: limits.Steps = 0  # 0: as many as `epochs` take
-    epochs: limits.Epochs = 0.0
-    min_steps: limits.Steps = 0  # of few examples, more epochs than that
+    epochs: limits.Epochs = 0.0  # passes over the training set
+    min_steps: limits.Steps = 0  # at least so many: more epochs, where there are few examples
     batch: limits.Batch = 128  # examples per step, over all processes and micro-batches
     accumulate: limits.Parts = 1  # micro-batches per process and step
-    precision: Annotated[str, limits.OneOf(PRECISIONS)] = "float32"
+    precision: Annotated[str, limits.OneOf(PRECISIONS)] = "float32"  # of activations in training
     ema: limits.ShareBelowOne = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: none
-    eval_every: limits.Steps = 0  # steps; 0: ten times in all
-    save_every: limits.Steps = 0  # steps; 0: as often as eval_every
-    keep: limits.StepsAtLeastOne = 2  # the newest checkpoints
-    log_every: limits.StepsAtLeastOne = 10  # steps
+    eval_every: limits.Steps = 0  # steps between evaluations; 0: ten times in all
+    save_every: limits.Steps = 0  # steps between checkpoints; 0: as often as eval_every
+    keep: limits.StepsAtLeastOne = 2  # so many checkpoints, the newest
+    log_every: limits.StepsAtLeastOne = 10  # steps between rows of metrics.jsonl
     workers: limits.Workers = 0  # processes that load data, at most one for each core
-    seed: limits.Seed = 0
+    seed: limits.Seed = 0  # of weights, order, augmentation and dropout
     recompute: bool = False  # gradient checkpointing, for very long sequences
     baseline: bool = True  # on data of your own, fit a simple model of scikit-learn, too, to compare with
     shard: bool = False  # spread weights and optimizer over the processes (FSDP2)
@@ -74,12 +77,29 @@ class Run:
 
     def changed(self, changes: Mapping[str, str]) -> "Run":
         """A copy with some fields set: of the run, as "optim.lr", or of its task, as "model.dim"."""
+        self._check_names(changes)
         own = {path: text for path, text in changes.items() if path.split(".")[0] in Run.__dataclass_fields__}
         task = configs.changed(self.task, {path: text for path, text in changes.items() if path not in own})
         changed = replace(configs.changed(self, own), task=task)
-        # limits.Steps go before epochs, unless epochs alone are set.
+        # Steps go before epochs, unless epochs alone are set.
         by_epochs = "epochs" in own and "steps" not in own and changed.epochs
         return replace(changed, steps=0) if by_epochs else changed
+
+    def _check_names(self, changes: Mapping[str, str]) -> None:
+        """Refuse fields that there are not, and those that something else decides."""
+        known = {field.path: field for field in fields.every(self)}
+        offered = [path for path, field in known.items() if not field.by]
+        groups = {field.group for field in known.values()}
+        for path, text in changes.items():
+            if path in known and known[path].by:
+                raise ValueError(f"--{path} is {configs.shown(text)}; expected none: {known[path].by} decides it.")
+            first, (*above, last) = path.split(".")[0], path.split(".")
+            now = ".".join([*above, legacy.FIELDS.get(last, last)])
+            if {path, first, now} & known.keys() or path in groups:  # all but the second are looked into further
+                continue
+            meant = fields.suggestion(path, offered)
+            hint = f"did you mean --{meant}?" if meant else "--show lists them all."
+            raise ValueError(f"{configs.shown(f'--{path}')} is no field of this run; {hint}")
 
 
 class Saved(NamedTuple):

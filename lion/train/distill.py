@@ -21,8 +21,7 @@ _given: dict[str, nn.Module] = {}
 @dataclass(frozen=True)
 class Distill:
     kind: Annotated[str, OneOf(KINDS)] = "none"  # "soft": the teacher's distribution; "hard": its decision
-    # The folder of a run or of a saved model; or "module:function", from the command line or Python, never from a file.
-    teacher: str = ""
+    teacher: str = ""  # the folder of a run or of a saved model; or "module:function" (which no file may name)
     alpha: Share = 0.5  # the teacher's part of the loss
     temperature: Temperature = 3.0  # of the soft kind
 

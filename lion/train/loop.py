@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,21 @@ from torch import Tensor, nn
 from lion import amx, configs, files
 from lion.devices import chosen
 from lion.models.saving import save_model
+from lion.progress import working
 from lion.tasks import Batch
+from lion.terminal import facts
 from lion.train import changes
 from lion.train.allocation import keep_memory
+from lion.train.announcement import announcement
 from lion.train.checkpoint import Checkpoint, State, whole
+from lion.train.clock import Clock
 from lion.train.config import Run
 from lion.train.ending import Diverged, Stopped, caught_signals, cause, together
 from lion.train.evaluate import autocast, means, measure_all, on_device, summed
 from lion.train.folder import CONFIG, RunFolder, saved_run
 from lion.train.loading import batches
 from lion.train.optim import Average, learning_rate, make_optimizer
-from lion.train.report import Report, note_environment
+from lion.train.report import EVALUATING, Report, note_environment
 from lion.train.sampler import Sampler, check_batch, mixed
 
 SHUFFLE, NOISE, DATA, MODEL = range(4)  # uses of seeds
@@ -92,10 +96,12 @@ class Trainer:
         # A resumed run reads its own tokenizer, instead of making it again.
         own = self.begin and self.folder.tokenizer.exists() and "tokenizer" not in accept
         self.task = run.task.using(self.folder.tokenizer) if own else run.task
-        self.train_set = self.task.train_set(mixed(run.seed, DATA))
-        check_batch(run.batch, len(self.train_set))
-        self.eval_set = self.task.eval_set()
-        self.contents = changes.contents(self.task, self.train_set, self.eval_set)
+        with working("reading the data"):
+            self.train_set = self.task.train_set(mixed(run.seed, DATA))
+            check_batch(run.batch, len(self.train_set))
+            self.eval_set = self.task.eval_set()
+        with working("looking for changes of the data"):
+            self.contents = changes.contents(self.task, self.train_set, self.eval_set)
         if state is not None:
             changes.refuse(changes.of_contents(self.contents, state.contents), accept, self.folder.path)
         self.steps = run.steps or max(1, run.min_steps, round(run.epochs * len(self.train_set) / run.batch))
@@ -106,9 +112,14 @@ class Trainer:
             )
         self.eval_every = run.eval_every or -(-self.steps // 10)
         self.save_every = run.save_every or self.eval_every
-        self._make_model(state)
-        self._begin_folder(run, resume, recipe)
-        self.report = Report(self.folder, self.task, self.steps, main=self.main, resumed_at=self.begin)
+        with working("making the model"):
+            self._make_model(state)
+            self._begin_folder(run, resume, recipe)
+        with working("loading TensorBoard"):
+            self.report = Report(self.folder, self.task, self.steps, main=self.main, resumed_at=self.begin)
+        self.report.clock = Clock(self.begin, self.steps, self.eval_every, len(self.eval_set) / run.batch)
+        world, count = self.accelerator.num_processes, len(self.train_set)
+        self.report.say(facts(announcement(run, self.bare, self.steps, count, self.device, world)))
         if resume:
             self._tell_changes(state)
         slow = self.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
@@ -157,7 +168,8 @@ class Trainer:
     def _resolved(self, run: Run, state: State | None, accept: Sequence[str]) -> Run:
         """The run with the fields that its data decides; a resumed one must be the same run."""
         if state is None or not state.run:
-            return dataclasses.replace(run, task=run.task.resolved())
+            with working("reading the data"):
+                return dataclasses.replace(run, task=run.task.resolved())
         if changes.of_fields(run, state.run):
             task: Any = run.task
             made = task.makes_tokenizer and not task.tokenizer and self.folder.tokenizer.exists()
@@ -173,6 +185,7 @@ class Trainer:
     def run(self) -> dict[str, float]:
         saved, evaluated, metrics = self.begin, -1, {}
         examples = self._batches()
+        self.report.begin()
         with caught_signals() as signals:
             for step in range(self.begin, self.steps):
                 shown = self._step(step, examples)
@@ -184,22 +197,25 @@ class Trainer:
                     self.report.evaluated(done, metrics)
                 stop = self._agreed(signals)
                 if done % self.save_every == 0 or done == self.steps or stop:
-                    self._save(done)
+                    with self.report.working("saving"):
+                        self._save(done)
                     saved = done
                 if stop:
                     raise Stopped(f"stopped after step {done:,}, which is saved: continue with --resume", stop)
         if evaluated < 0:  # there was nothing left to do
             metrics = self.evaluate()
         if saved == self.steps:
-            self._save_model(metrics)
+            with self.report.working("saving the model"):
+                self._save_model(metrics)
         return metrics
 
     def evaluate(self) -> dict[str, float]:
         """The metrics of the whole eval set."""
         from accelerate.utils import gather_object
 
-        with self._averaged():
-            sums = measure_all(self.task, self.model, self._eval_batches(), self.device, self.config.precision)
+        with self._averaged(), self.report.working(EVALUATING) as tell:
+            batches = self._eval_batches(tell)
+            sums = measure_all(self.task, self.model, batches, self.device, self.config.precision)
         parts = gather_object([{name: x.cpu() for name, x in sums.items()}])  # one per process; some may be empty
         totals: dict[str, Tensor] = functools.reduce(summed, parts)
         return self.task.concluded(means(totals))
@@ -292,12 +308,14 @@ class Trainer:
         )
         return batches(self.train_set, sampler, run.workers)
 
-    def _eval_batches(self) -> Iterator[Batch]:
-        """This process's part of the eval set."""
+    def _eval_batches(self, tell: Callable[[float], None]) -> Iterator[Batch]:
+        """This process's part of the eval set; `tell` gets the share that is done."""
         mine = range(self.accelerator.process_index, len(self.eval_set), self.accelerator.num_processes)
         size = max(1, self.config.batch // (self.accelerator.num_processes * self.config.accumulate))
         keys = [[(0, i) for i in mine[first : first + size]] for first in range(0, len(mine), size)]
-        return batches(self.eval_set, keys, self.config.workers)
+        for done, batch in enumerate(batches(self.eval_set, keys, self.config.workers), 1):
+            yield batch
+            tell(done / len(keys))
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:

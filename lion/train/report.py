@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,16 @@ import torch
 
 from lion import files
 from lion._version import __version__
+from lion.progress import in_kernel, make_bar
 from lion.tasks import Task
+from lion.terminal import facts, milliseconds
+from lion.train.clock import Clock
 from lion.train.folder import RunFolder
 from lion.train.metrics import SHARES
 
-METRICS, ENVIRONMENT = "metrics.jsonl", "environment.json"
+METRICS, ENVIRONMENT, CURVES = "metrics.jsonl", "environment.json", "curves.png"
+BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
+EVALUATING = "evaluating"
 LARGEST = 1 << 1000  # whole numbers beyond it do not fit into a float
 Row = dict[str, Any]
 
@@ -28,8 +33,11 @@ class Report:
 
     def __init__(self, folder: RunFolder, task: Task, steps: int, *, main: bool = True, resumed_at: int = 0):
         self.folder, self.steps, self.unit, self.metric, self.main = folder, steps, task.unit, task.metric, main
+        self.clock = Clock(resumed_at, steps, steps, 0.0)
         self._began, self._first_step, self._examples = time.perf_counter(), resumed_at, 0
+        self._told_time = False
         self._bar: Any = None
+        self._words: dict[str, str] = {}  # behind the bar
         self._board: Any = None
         self._file: Any = None
         self._last_line = 0.0
@@ -46,11 +54,11 @@ class Report:
             from torch.utils.tensorboard import SummaryWriter
 
             self._board = SummaryWriter(folder.path / "tensorboard", purge_step=resumed_at + 1 if resumed_at else None)
-        if sys.stderr.isatty():
-            with contextlib.suppress(ImportError):
-                from tqdm import tqdm
 
-                self._bar = tqdm(total=steps, initial=resumed_at, unit="step", dynamic_ncols=True, leave=False)
+    def begin(self) -> None:
+        """Show the bar. Whatever is printed before training has been."""
+        if self.main and self._bar is None:
+            self._bar = make_bar(self.steps, "step", initial=self._first_step, bar_format=BAR)
 
     def step(self, step: int, examples: int, shown: dict[str, float] | None = None) -> None:
         """One more step is done; `shown` is written and printed, if given."""
@@ -60,22 +68,62 @@ class Report:
         rate = self._examples / (time.perf_counter() - self._began)
         if shown is not None:
             self.row({"step": step, "kind": "train", **shown, f"{self.unit}s_per_second": round(rate, 2)})
+        self.clock.step()
+        left = f"{_time(self.clock.left)} left" if self.clock.known else ""
+        if left and not self._told_time:
+            self._told_time = True
+            each = milliseconds(self.clock.each)
+            self.say(facts([("time", f"about {_time(self.clock.left)} ({each} ms a step)")]))
         if self._bar is not None:
             with contextlib.suppress(OSError):  # a terminal that is gone is no reason to stop
+                loss = self._words.get("loss", "") if shown is None else f"loss {shown['loss']:.3g}"
+                self._note(left=left, loss=loss)
                 self._bar.update(1)
-                if shown is not None:
-                    self._bar.set_postfix_str(f"{_line(shown)}, {_number(rate)} {self.unit}s/s")
         elif shown is not None and time.perf_counter() - self._last_line > 10:
             self._last_line = time.perf_counter()
-            done = step - self._first_step
-            left = (self.steps - step) * (self._last_line - self._began) / max(1, done)
-            speed = f"{_number(rate)} {self.unit}s/s"
-            self.say(f"step {step:,} of {self.steps:,}: {_line(shown)}, {speed}, {_time(left)} left")
+            words = _line(shown), f"{_number(rate)} {self.unit}s/s", left
+            self.say(f"step {step:,} of {self.steps:,}: {', '.join(filter(None, words))}")
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
         if self.main:
             self.row({"step": step, "kind": "eval", **metrics})
+            if self.metric in metrics:
+                self._note(eval=f"eval {_line({self.metric: metrics[self.metric]}, 3)}")
             self.say(f"step {step:,} of {self.steps:,}: eval {_line(metrics)}")
+
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[Callable[[float], None]]:
+        """Show what is done between steps. The function that it gives takes the share that is done."""
+        since = last = time.perf_counter()
+
+        def tell(share: float) -> None:
+            nonlocal last
+            if time.perf_counter() - last > (10 if self._bar is None else 0.2):
+                last = time.perf_counter()
+                show(f"{what} {share:.0%}")
+
+        def show(words: str) -> None:
+            if self._bar is None:
+                self.say(words)
+                return
+            with contextlib.suppress(OSError):
+                self._bar.set_postfix_str(words)
+
+        if self._bar is not None:
+            show(what)
+        try:
+            yield tell
+        finally:
+            self.clock.pause(time.perf_counter() - since, evaluation=what == EVALUATING)
+            self._note(refresh=True)
+
+    def _note(self, refresh: bool = False, **words: str) -> None:
+        """Put words behind the bar, in the place of those of the same name."""
+        self._words |= words
+        if self._bar is not None:
+            with contextlib.suppress(OSError):
+                shown = (self._words.get(name, "") for name in ("left", "loss", "eval"))
+                self._bar.set_postfix_str(", ".join(filter(None, shown)), refresh=refresh)
 
     def row(self, row: Row) -> None:
         with self.folder.writing(METRICS):
@@ -90,22 +138,26 @@ class Report:
         if not self.main:
             return
         with contextlib.suppress(OSError):
-            if self._bar is not None:
+            if self._bar is not None and not in_kernel():
                 self._bar.write(text, file=sys.stdout)
             else:
                 print(text, flush=True)
 
     def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # each row has been written by itself, or said why not
+                self._file.close()
+            with contextlib.suppress(ImportError, OSError), self.working("drawing the curves"):
+                draw_curves(self.folder.path, self.metric)
         with contextlib.suppress(OSError):
             if self._bar is not None:
                 self._bar.close()
             if self._board is not None:
                 self._board.close()
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # each row has been written by itself, or said why not
-                self._file.close()
-            with contextlib.suppress(ImportError, OSError):
-                draw_curves(self.folder.path, self.metric)
+        if self._file is not None and in_kernel() and (self.folder.path / CURVES).exists():
+            from IPython.display import Image, display
+
+            display(Image(filename=self.folder.path / CURVES, width=300 * len(_curves(self.folder.path, self.metric))))
 
 
 def read_metrics(path: Path) -> list[Row]:
@@ -160,16 +212,13 @@ def note_environment(folder: RunFolder, resume: bool) -> None:
 
 def draw_curves(folder: Path, metric: str) -> None:
     """curves.png: the loss, the task's metric, and the accuracy, in training and on the eval set."""
-    import matplotlib
+    from matplotlib.figure import Figure  # not pyplot, whose backend is the notebook's
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    rows = read_metrics(folder / METRICS)
-    names = [name for name in dict.fromkeys(("loss", metric, "accuracy")) if any(name in row for row in rows)]
+    rows, names = read_metrics(folder / METRICS), _curves(folder, metric)
     if not names:
         return
-    figure, axes = plt.subplots(1, len(names), figsize=(5.5 * len(names), 3.8), layout="constrained", squeeze=False)
+    figure = Figure(figsize=(5.5 * len(names), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(names), squeeze=False)
     for axis, name in zip(axes[0], names, strict=True):
         for kind, style in (("train", {"alpha": 0.6, "linewidth": 1}), ("eval", {"marker": "o", "markersize": 3})):
             line = [(row["step"], row[name]) for row in rows if row["kind"] == kind and name in row]
@@ -179,13 +228,20 @@ def draw_curves(folder: Path, metric: str) -> None:
         axis.set_ylabel(name)
         axis.grid(alpha=0.3)
     axes[0][0].legend(frameon=False)
-    files.replace(folder / "curves.png", lambda temporary: figure.savefig(temporary, dpi=130, format="png"))
-    plt.close(figure)
+    files.replace(folder / CURVES, lambda temporary: figure.savefig(temporary, dpi=130, format="png"))
 
 
-def _line(metrics: dict[str, float]) -> str:
+def _curves(folder: Path, metric: str) -> list[str]:
+    """The names of what is drawn."""
+    rows = read_metrics(folder / METRICS)
+    return [name for name in dict.fromkeys(("loss", metric, "accuracy")) if any(name in row for row in rows)]
+
+
+def _line(metrics: dict[str, float], digits: int = 4) -> str:
     shown = {name: x for name, x in metrics.items() if name != "lr"}
-    return ", ".join(f"{name} {x:.2%}" if name in SHARES else f"{name} {x:.4g}" for name, x in shown.items())
+    return ", ".join(
+        f"{name} {x:.{digits - 2}%}" if name in SHARES else f"{name} {x:.{digits}g}" for name, x in shown.items()
+    )
 
 
 def _number(x: float) -> str:

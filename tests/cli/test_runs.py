@@ -1,6 +1,7 @@
 """lion train, eval and predict, as a person uses them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -63,19 +64,58 @@ def test_a_folder_of_images_needs_nothing_else(tmp_path, capsys):
 def test_listing_and_showing(capsys):
     assert main(["train", "--list"]) == 0
     listed = capsys.readouterr().out
-    assert "digits.{" in listed
-    assert "lion train images --data PATH" in listed
-    assert main(["train", "digits.lion_s", "--optim.lr", "0.5", "--model.depth=2", "--show"]) == 0
+    assert re.search(r"digits\.\* +36  1,797 handwritten digits", listed)
+    own, others = listed.split("For public data")
+    for name in ("images", "text", "dna.classify", "dna", "mlm", "causal", "distill.text"):
+        assert re.search(rf"^  {name} +\w", own, re.MULTILINE), name
+    assert "lion train images --data FOLDER\n" in own
+    assert "--data" not in re.sub(r"glue\.\*(.|\n)*?FOLDER", "", others)
+    assert max(map(len, listed.splitlines())) <= 80
+    options = ["digits.lion_s", "--optim.lr", "0.5", "--model.depth=2", "--recompute", "--show"]
+    assert main(["train", *options, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["optim"]["lr"] == 0.5
     assert shown["task"]["model"]["depth"] == 2
+    assert shown["recompute"] is True
+    assert main(["train", *options]) == 0
+    table = capsys.readouterr().out
+    assert re.search(r"--optim\.lr +0\.5 +the largest learning rate", table)
+    assert "--recompute   true " in table
+    assert "--image_size" in table
+    assert "model.image_size" not in table
+    assert max(map(len, table.splitlines())) <= 80
+    assert main(["train", *options[:-1], "--help"]) == 0
+    helped = capsys.readouterr().out
+    assert helped.startswith("usage: lion train")
+    assert helped.endswith(table)
+
+
+@pytest.mark.parametrize("family", ["digits", "digits.", "digits.*"])
+def test_the_members_of_a_family(family, capsys):
+    assert main(["train", "--list", family]) == 0
+    listed = capsys.readouterr().out
+    assert "digits.lion_s  digits.lion_s_2scan" in listed
+    assert "mnist" not in listed
+    assert main(["train", family, "--list"]) == 0
+    assert capsys.readouterr().out == listed
+
+
+def test_help_without_a_recipe(capsys):
+    assert main(["train", "-h"]) == 0
+    assert "`lion train RECIPE --help` has them all." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
         ("train", "there is no RECIPE; `lion train --list` has them all"),
-        ("train digit.lion_s", "recipe is 'digit.lion_s'; expected one of"),
+        ("train digit.lion_s", "recipe is 'digit.lion_s'; did you mean 'digits.lion_s'? `lion train --list` has them"),
+        ("train img", "recipe is 'img'; did you mean 'images'?"),
+        ("train --list digit", "--list is 'digit'; did you mean 'digits'?"),
+        ("train images --epoch 1", "'--epoch' is no field of this run; did you mean --epochs?"),
+        ("train images --out {tmp}/run", "as pets/cat/1.jpg and pets/dog/2.jpg: lion train images --data pets"),
+        ("train text --out {tmp}/run", "a column `label`, a row for each text: lion train text --data reviews.csv"),
+        ("train dna.classify --out {tmp}/run", "lion train dna.classify --data genes.csv"),
         ("train digits.lion_s --optim.lr", "--optim.lr has no value; expected --optim.lr VALUE."),
         ("train digits.lion_s stray", "'stray' is neither an option nor its value; expected --field value."),
         ("train images --data {tmp}/none --out {tmp}/run", "{tmp}/none"),
@@ -84,7 +124,8 @@ def test_listing_and_showing(capsys):
         ("predict {tmp} a.png", "there is no run in {tmp}"),
     ],
 )
-def test_mistakes(command, message, tmp_path, capsys):
+def test_mistakes(command, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("LION_DATA", str(tmp_path / "data"))
     assert main(command.format(tmp=tmp_path).split()) == 1
     assert message.format(tmp=tmp_path) in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

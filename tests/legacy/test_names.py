@@ -83,7 +83,7 @@ def test_models_by_name():
 
 def test_command_line(capsys, tmp_path):
     with old():
-        assert main(["train", "digits.lion_s", "--show", "--model.mixer", "lion_d"]) == 0
+        assert main(["train", "digits.lion_s", "--show", "--json", "--model.mixer", "lion_d"]) == 0
     assert json.loads(capsys.readouterr().out)["task"]["model"]["variant"] == "lion_d"
     where = tmp_path / "generate.json"
     options = ["--sizes", "tiny", "--positions", "4", "--rounds", "1", "--no-softmax", "--json", str(where)]

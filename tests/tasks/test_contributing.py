@@ -42,8 +42,8 @@ def test_the_page(test_file, tmp_path, capsys):
     assert main(["train", "--resume", "--steps", "4", "--out", run]) == 0
     assert f"use it: lion predict {run} '(" in capsys.readouterr().out
     assert main(["predict", run, "(())(())"]) == 0
-    assert main(["train", "--list"]) == 0
-    assert "brackets, brackets.{lion_s, lion_d, softmax}" in capsys.readouterr().out
+    assert main(["train", "--list", "brackets"]) == 0
+    assert "brackets  brackets.lion_s  brackets.lion_d  brackets.softmax" in capsys.readouterr().out
 
 
 def test_every_module_is_a_kind():

@@ -25,7 +25,7 @@ def test_fields_are_changed_by_their_types():
         "batch": ("32", lambda x: x.batch, 32),
         "shard": ("true", lambda x: x.shard, True),
         "model.dim": ("48", lambda x: x.task.model.dim, 48),
-        "model.image_size": ("16", lambda x: x.task.model.image_size, (16, 16)),
+        "image_size": ("16", lambda x: x.task.image_size, 16),
         "model.orders": ("snake,rows", lambda x: x.task.model.orders, ("snake", "rows")),
         "model.features": ("none", lambda x: x.task.model.features, None),
         "data": ("some/where", lambda x: x.task.data, "some/where"),
@@ -40,8 +40,21 @@ def test_fields_are_changed_by_their_types():
 @pytest.mark.parametrize(
     ("path", "text", "message"),
     [
-        ("optim.warm", "1", "--optim.warm: the field is 'warm'; expected one of .* Did you mean 'warmup'?"),
-        ("modle.dim", "1", "--modle.dim: the field is 'modle'; expected one of .* Did you mean 'model'?"),
+        ("optim.warm", "1", r"'--optim.warm' is no field of this run; did you mean --optim.warmup\?"),
+        ("modle.dim", "1", r"did you mean --model.dim\?"),
+        ("epoch", "1", r"did you mean --epochs\?"),
+        ("lr", "1", r"did you mean --optim.lr\?"),
+        ("depth", "1", r"did you mean --model.depth\?"),
+        ("model.batch", "1", r"did you mean --batch\?"),
+        ("weight_dekay", "1", r"did you mean --optim.weight_decay\?"),
+        ("xyzzy", "1", r"'--xyzzy' is no field of this run; --show lists them all\."),
+        ("model.image_size", "16", r"--model.image_size is '16'; expected none: --image_size decides it\."),
+        ("model.num_classes", "2", r"--model.num_classes is '2'; expected none: the data decides it\."),
+        (
+            "num_classes",
+            "2",
+            r"'--num_classes' is no field of this run; --show",
+        ),  # nor is what is not offered suggested
         ("batch", "many", "--batch is 'many'; expected a whole number from 1 to 1,048,576\\."),
         ("shard", "maybe", "--shard is 'maybe'; expected true or false\\."),
         ("optim.betas", "1,2,3", "--optim.betas is '1,2,3'; expected 2 values, each a number from 0 to below 1\\."),

@@ -1,0 +1,35 @@
+"""What is about to be trained, in words."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from lion.train.config import Run
+
+SIZES = (  # names of a config's fields, here and in transformers
+    ("variant",),
+    ("dim", "hidden_size"),
+    ("depth", "num_hidden_layers"),
+    ("heads", "num_attention_heads"),
+)
+
+
+def announcement(
+    run: Run, model: nn.Module, steps: int, examples: int, device: torch.device, processes: int
+) -> Iterator[tuple[str, str]]:
+    """The model and its training, for `lion.terminal.facts`; `examples` of the training set."""
+    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    several = f", {processes} processes" if processes > 1 else ""
+    yield "model", described(model)
+    yield "steps", f"{steps:,} of {run.batch:,} {run.task.unit}s: {steps * run.batch / examples:.3g} epochs"
+    yield "device", f"{device}{threads}{several}, {run.precision}"
+
+
+def described(model: nn.Module) -> str:
+    """A model's variant and sizes."""
+    config, count = getattr(model, "config", None), sum(x.numel() for x in model.parameters())
+    found = [next((getattr(config, name) for name in names if hasattr(config, name)), None) for names in SIZES]
+    if None in found:
+        return f"{type(model).__name__}, {count:,} parameters"
+    return "{}, dim {}, depth {}, heads {}: {:,} parameters".format(*found, count)
