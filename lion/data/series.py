@@ -237,7 +237,9 @@ def _read_table(path: Path, columns: Columns, labelled: bool, length: int) -> Se
         label, own, time = (fields[taken[x]] if x else None for x in found)
         if labelled and str(label).strip().lower() in MISSING:
             raise _no_label(path, number, repr(found.label))
-        lines.append(Line(number, values, label, str(own), time))
+        if found.id and (own is None or not str(own).strip()):
+            raise ValueError(f"{place(path, number)} has nothing in {found.id!r}; expected the series of each row.")
+        lines.append(Line(number, values, label, str(own).strip(), time))
     long = bool(found.id) and len({line.id for line in lines}) < len(lines)
     if not labelled and columns.id:  # one series may have no id, or one step
         long = True

@@ -199,6 +199,7 @@ def test_series_without_labels(tmp_path):
         ("x.csv", "id,t,a,label\n1,1,2,up\n1,noon,2,up\n", "line 3 has 'noon' in 't'; expected a number or a date"),
         ("x.csv", "id,t,a,label\n1,1,2,up\n1,,2,up\n", "line 3 has '' in 't'; expected a number or a date"),
         ("x.csv", "id,a,label\n1,2,up\n1,2,down\n", "line 3 has the label 'down', and line 2 of the same 'id', 1, has"),
+        ("x.csv", "id,a,label\n1,2,up\n,2,up\n", "line 3 has nothing in 'id'; expected the series of each row"),
         ("x.csv", "id,a,b,label\n1,2,3,up\n1,2,x,up\n", "line 3 has 'x' in 'b'; expected a number"),
         ("x.csv", "up,1,2\ndown,3,four\n", "line 2 has 'four' in column 3; expected a number"),
         ("x.csv", "1,2,up\n3,4,\n", "line 2 has no label in its last column"),
