@@ -63,6 +63,10 @@ def listed(names: Iterable[object]) -> str:
     return shown if len(every) <= SHOWN else f"{shown} and {len(every) - SHOWN:,} more"
 
 
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def brief(value: object, most: int = 200) -> str:
     text = str(value)
     return text if len(text) <= most else f"{text[: most - 1]}\u2026"

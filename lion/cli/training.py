@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from lion.cli.arguments import add_device, stopping
@@ -69,7 +69,7 @@ def _run(args: argparse.Namespace) -> None:
     if saved is None and args.recipe is None:
         raise ValueError(f"there is no run in {folder} to resume.")
     run = saved.run if saved is not None else recipes.recipe(args.recipe)
-    run = run.changed(dict(_fields(args.fields)))
+    run = run.changed(dict(_fields(args.fields, run.flags())))
     if args.show:
         print(json.dumps(run.to_json(), indent=2))
         return
@@ -96,15 +96,17 @@ def split_fields(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return given, fields
 
 
-def _fields(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """--optim.lr 1e-3 or --optim.lr=1e-3, each."""
+def _fields(arguments: Sequence[str], flags: Collection[str] = ()) -> list[tuple[str, str]]:
+    """--optim.lr 1e-3 or --optim.lr=1e-3, each; `flags` need no value."""
     found = []
     rest = list(arguments)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
         if not name.startswith("--"):
             raise ValueError(f"{name!r} is neither an option nor its value; expected --field value.")
-        if not equals:
+        if not equals and name[2:].replace("-", "_") in flags and (not rest or rest[0].startswith("--")):
+            value = "true"
+        elif not equals:
             if not rest or rest[0].startswith("--"):
                 raise ValueError(f"{name} has no value; expected {name} VALUE.")
             value = rest.pop(0)

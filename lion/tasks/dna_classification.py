@@ -1,6 +1,7 @@
 """Classes of DNA sequences, or a number for each."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Trained, register_task
-from lion.tasks._labelled import LabelledTask
+from lion.tasks._labelled import LabelledTask, read_notes
 from lion.tasks.dna import TOKENS
 from lion.train.config import Optim, Run
 
@@ -29,10 +30,11 @@ class KnownSequences(Known):
 @dataclass(frozen=True)
 class DnaClassificationTask(LabelledTask):
     dataset: Annotated[str, OneOf(("file", "splice"))] = "file"  # "splice" is fetched
-    data: str = ""  # the file: a table (.csv, .tsv, .jsonl, .parquet) or FASTA with labels in its headers
+    data: str = ""  # the file: a table (.csv, .tsv, .json, .parquet) or FASTA with labels in its headers
     test: str = ""  # a file for the eval set; "": a fifth is held out
     sequence_column: str = ""  # of a table; "": the one with a usual name
     label_column: str = ""
+    skip_bad: bool = False  # leave out rows that cannot be used
     classes: tuple[str, ...] = ()  # found in the data
     numbers: bool = False  # labels are numbers, not classes
     max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
@@ -40,6 +42,7 @@ class DnaClassificationTask(LabelledTask):
     model: LongConfig = field(default_factory=LongConfig)
 
     unit = "sequence"
+    share = "a fifth"
     tunable = ("reverse_complement",)
     known = KnownSequences
     usage = "lion predict {run} ACGTACGT"
@@ -67,6 +70,12 @@ class DnaClassificationTask(LabelledTask):
 
     def eval_set(self) -> Examples:
         return LabelledSequences(self._sequences("test"), self.max_length or None)
+
+    def source(self) -> str:
+        return self.data or f"the set {self.dataset}"
+
+    def notes(self) -> Mapping[str, str]:
+        return read_notes(*(self._sequences(split).notes for split in ("train", "test")))
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"])

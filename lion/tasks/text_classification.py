@@ -1,7 +1,7 @@
 """Classes of texts or of pairs of texts, or a number for each."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from lion.data import fetch, lion_data_folder, stratified
 from lion.data.glue import GLUE, glue
-from lion.data.labelled import Labelled, LabelledTexts, imdb, labelled
+from lion.data.labelled import Labelled, LabelledTexts, chosen_cut, imdb, labelled
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model
 from lion.files import read_json
-from lion.limits import Tokens, TokensOrAll, Vocabulary
+from lion.limits import TokensOrAll, Vocabulary
 from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig, init_linear
 from lion.models.positions import placed
@@ -23,7 +23,7 @@ from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Trained, cached, register_task
-from lion.tasks._labelled import LabelledTask
+from lion.tasks._labelled import LabelledTask, read_notes
 from lion.tasks._tokenized import TokenizedTask, check_text, trained_tokenizer, with_room
 from lion.train.config import Optim, Run
 from lion.train.distill import model_folder
@@ -46,11 +46,12 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     test: str = ""  # a file for the eval set; "": what the set has for that, of a file a tenth; mnli: also "mismatched"
     text_column: str = ""  # of a file; "": the one with a usual name. Of a pair: two, with a comma
     label_column: str = ""
+    skip_bad: bool = False  # leave out rows that cannot be used
     classes: tuple[str, ...] = ()  # found in the data
     numbers: bool = False  # labels are numbers, not classes
     tokenizer: str = ""
     vocab_size: Vocabulary = 8192
-    max_length: Tokens = 256
+    max_length: TokensOrAll | None = None  # tokens of a text; 0: all; none: one in a hundred is cut, if much longer
     start: str = ""  # a run of `mlm` or `text`, or its model, to go on from; `model` then counts for its dropout only
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
@@ -63,20 +64,38 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
     def resolved(self) -> "TextClassificationTask":
         if self.dataset == "file" and not self.data:
-            raise ValueError("there is no data; expected --data FILE, a .csv, .tsv, .jsonl or .parquet of texts.")
+            raise ValueError("there is no data; expected --data FILE, a .csv, .tsv, .json or .parquet of texts.")
         train = self.texts("train")
         found = replace(self, classes=tuple(train.classes or ()), numbers=train.classes is None)
         tokenizer = found.text_tokenizer()
         if self.start:
             model = replace(_config_of(self.start).encoder(), dropout=self.model.dropout)
-            if model.positions == "learned" and self.max_length > model.max_tokens:
-                raise ValueError(
-                    f"max_length is {self.max_length}, but the model in {self.start} has learned positions for "
-                    f"{model.max_tokens} tokens; expected no more."
-                )
-            return replace(found, model=model)
+            most = model.max_tokens if model.positions == "learned" else 0
+            return replace(found, model=model, max_length=found._cut(tokenizer, most))
         model = replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id)
-        return replace(found, model=with_room(model, self.max_length))
+        cut = found._cut(tokenizer)
+        if model.positions == "learned":
+            cut = cut or int(found._lengths(tokenizer).max())
+            model = with_room(model, cut)
+        return replace(found, model=model, max_length=cut)
+
+    def _cut(self, tokenizer: TextTokenizer, most: int = 0) -> int:
+        """The tokens that texts are cut to; `most`: those that there are learned positions for."""
+        cut = chosen_cut(self._lengths(tokenizer)) if self.max_length is None else self.max_length
+        if not most:
+            return cut
+        needed = cut or int(self._lengths(tokenizer).max())
+        if self.max_length is not None and needed > most:
+            what = "" if cut else f" (all), and a text has {needed:,} tokens"
+            raise ValueError(
+                f"max_length is {cut}{what}, but the model in {self.start} has learned positions for {most} tokens; "
+                "expected no more."
+            )
+        return min(cut or most, most)
+
+    def _lengths(self, tokenizer: TextTokenizer) -> np.ndarray:
+        splits = [self.texts(split) for split in ("train", "test")]
+        return np.concatenate([LabelledTexts(x.texts, x.labels, tokenizer).lengths for x in splits])
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -88,6 +107,18 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         if (self.dataset, self.test) == ("mnli", "mismatched"):
             return _glue(self, "validation_mismatched")
         return self.read_texts(self.test, functools.partial(self.texts, "train"))
+
+    def source(self) -> str:
+        return self.data or f"the set {self.dataset}"
+
+    def held_out(self) -> str:
+        own = self.test or self.dataset == "file"
+        return (
+            super().held_out() if own else "a fifth of every class" if self.dataset == "imdb" else "its validation set"
+        )
+
+    def notes(self) -> Mapping[str, str]:
+        return read_notes(*(self.texts(split).notes for split in ("train", "test")))
 
     def read_texts(self, path: str, train: Callable[[], Labelled] | None = None) -> Labelled:
         pair = tuple(self.text_column.split(","))
@@ -127,7 +158,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
     def _examples(self, split: str) -> LabelledTexts:
         found = self.texts(split)
-        return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length)
+        return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length or 0)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"], batch.get("token_type_ids")).logits
@@ -137,7 +168,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
     def to_predict(self) -> Known:
         pairs = not isinstance(self.texts("train").texts[0], str)
-        return KnownTexts(self.classes, self.max_length, pairs)
+        return KnownTexts(self.classes, self.max_length or 0, pairs)
 
     def predict(self, trained: Trained, given: str) -> Prediction:
         """given: a text."""
@@ -202,7 +233,7 @@ def _file(task: TextClassificationTask, split: str) -> Labelled:
             f"{task.data} has {len(found.labels)} rows, too few to hold any out; expected two of a class, at least: "
             "add some, or give others with --test FILE."
         )
-    return Labelled([found.texts[i] for i in kept], np.asarray(found.labels)[kept], found.classes)
+    return found.part(kept)
 
 
 def _imdb(task: TextClassificationTask, split: str) -> Labelled:

@@ -68,7 +68,13 @@ class Run:
         kind = configs.checked(
             Annotated[str, limits.OneOf(kinds())], legacy.task_kind(task.pop("kind", None)), f"{place}.kind"
         )
+        task = {**legacy.MISSING.get(kind, {}), **task}
         return configs.from_json(Run, {**run, "task": configs.from_json(task_class(kind), task, place)}, where)
+
+    def flags(self) -> set[str]:
+        """The fields that are true or false, of the run and of its task."""
+        hints = configs.fields_of(Run) | configs.fields_of(type(self.task))
+        return {name for name, hint in hints.items() if hint is bool}
 
     def changed(self, changes: Mapping[str, str]) -> "Run":
         """A copy with some fields set: of the run, as "optim.lr", or of its task, as "model.dim"."""

@@ -69,12 +69,13 @@ class Trainer:
             keep_memory()
             if run.precision == "bfloat16":
                 amx.refuse()
-        self.folder, self.alone = RunFolder(folder), False
+        self.folder, self.alone, self.started = RunFolder(folder), False, False
         self.main = self.accelerator.is_main_process
         try:
             self._prepare(run, resume, accept, recipe)
         except BaseException:
             self.folder.unlock()
+            self.folder.withdraw()
             raise
 
     def _prepare(self, run: Run, resume: bool, accept: Sequence[str], recipe: str | None) -> None:
@@ -111,6 +112,7 @@ class Trainer:
         self.report = Report(self.folder, self.task, self.steps, main=self.main, resumed_at=self.begin)
         if resume:
             self._tell_changes(state)
+        self.report.facts(self.task.facts(self.train_set, self.eval_set))
         slow = self.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
         if slow and run.precision == "bfloat16":
             self.report.say("this CPU has no instructions for bfloat16: --precision float32 is several times as fast")
@@ -176,7 +178,7 @@ class Trainer:
         with caught_signals() as signals:
             for step in range(self.begin, self.steps):
                 shown = self._step(step, examples)
-                done = step + 1
+                self.started, done = True, step + 1
                 log = done % self.config.log_every == 0 or done == self.steps
                 self.report.step(done, self.config.batch, shown if log else None)
                 if done % self.eval_every == 0 or done == self.steps:
@@ -206,12 +208,16 @@ class Trainer:
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
+        failed = True
         try:
             yield
+            failed = False
         finally:
             self.report.close()
             self.accelerator.end_training()
             self.folder.unlock()
+            if failed and not self.started:
+                self.folder.withdraw()
 
     def _step(self, step: int, examples: Iterator[Batch]) -> dict[str, float]:
         """One step of the optimizer."""

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,11 @@ import torch
 from lion import files
 from lion._version import __version__
 from lion.tasks import Task
-from lion.train.folder import RunFolder
+from lion.train.folder import METRICS, RunFolder
 from lion.train.metrics import SHARES
 
-METRICS, ENVIRONMENT = "metrics.jsonl", "environment.json"
+ENVIRONMENT, DATA = "environment.json", "data.json"
+WIDTH = 80  # of what is said about the data
 LARGEST = 1 << 1000  # whole numbers beyond it do not fit into a float
 Row = dict[str, Any]
 
@@ -94,6 +96,16 @@ class Report:
                 self._bar.write(text, file=sys.stdout)
             else:
                 print(text, flush=True)
+
+    def facts(self, facts: dict[str, str]) -> None:
+        """Say what was read, and keep it in data.json."""
+        if not (self.main and facts):
+            return
+        self.folder.write_json(DATA, facts)
+        indent = max(map(len, facts)) + 2
+        for name, text in facts.items():
+            lines = textwrap.wrap(text, WIDTH - indent, break_on_hyphens=False)
+            self.say(f"{name.ljust(indent)}{f'{chr(10)}{chr(32) * indent}'.join(lines)}")
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
