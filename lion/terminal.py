@@ -24,9 +24,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
     """Lines `name  text`, one below the other; a long text goes on below itself."""
-    name, indent = 10, " " * 12
+    pairs = [(name.ljust(10) + "  ", text) for name, text in rows]
+    indent = " " * max(len(name) for name, _ in pairs)
     lines = (
-        textwrap.wrap(text, width(), initial_indent=x.ljust(name) + "  ", subsequent_indent=indent) for x, text in rows
+        textwrap.wrap(text, width(), initial_indent=name, subsequent_indent=indent, break_on_hyphens=False)
+        for name, text in pairs
     )
     return "\n".join(line for some in lines for line in some)
 
@@ -78,6 +80,10 @@ def listed(names: Iterable[object]) -> str:
     every = list(names)
     shown = ", ".join(repr(brief(name, 40)) for name in every[:SHOWN])
     return shown if len(every) <= SHOWN else f"{shown} and {len(every) - SHOWN:,} more"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def brief(value: object, most: int = 200) -> str:

@@ -69,8 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(message: str) -> int:
-    """Print an error in one line."""
-    print(" ".join(message.splitlines()), file=sys.stderr)
+    """Print an error in one line; what it lists has a line each."""
+    head, *items = message.split("\n  - ")
+    print("\n  - ".join(" ".join(part.splitlines()) for part in (head, *items)), file=sys.stderr)
     return 1
 
 

@@ -164,7 +164,7 @@ def _read_lines(path: Path) -> Iterator[str]:
 
 
 def _read_column(path: Path, column: str) -> Iterator[str]:
-    for number, fields in records(path):
+    for number, fields in records(path, known={column.lower()}):
         yield _text(place(path, number), fields, column)
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lion.data.findings import Findings
 from lion.data.sources.fetching import located
 from lion.data.tables import check_file, ending, place, text_blocks
 from lion.data.token_files import TokenFile, cached, load_numbers, reading_cache, stamps
@@ -30,6 +31,7 @@ LAYOUT = 1  # version of the files of tokens
 ABOUT, TOKENS, GAPS = "about.json", "tokens.bin", "gaps.npy"
 GAP = 100  # shortest run of N that is a gap: assemblies write 100 where the number is unknown
 AT_ONCE = 1 << 24  # tokens searched for gaps at a time
+NO_NUCLEOTIDE = "with letters that are no nucleotides"  # a kind of problem
 
 
 # Sequences.
@@ -71,11 +73,12 @@ class Record(NamedTuple):
     tokens: np.ndarray  # uint8 [length]
 
 
-def read_fasta(path: Path | str) -> Iterator[Record]:
-    """The records of a FASTA file, also as .gz, one after the other; each is read into memory."""
+def read_fasta(path: Path | str, findings: Findings | None = None) -> Iterator[Record]:
+    """The records of a FASTA file, also as .gz, one after the other; each is read into memory. `findings` gets the
+    lines of records with wrong letters, which are incomplete; by default they raise."""
     path = Path(path).expanduser()
     line, header, parts = 0, "", list[bytes]()
-    for number, head, tokens in _pieces(path):
+    for number, head, tokens in _pieces(path, findings):
         if head is None:
             parts.append(tokens)
             continue
@@ -85,11 +88,12 @@ def read_fasta(path: Path | str) -> Iterator[Record]:
     yield Record(line, header, np.frombuffer(b"".join(parts), np.uint8))
 
 
-def _pieces(path: Path) -> Iterator[tuple[int, str | None, bytes]]:
+def _pieces(path: Path, findings: Findings | None = None) -> Iterator[tuple[int, str | None, bytes]]:
     """(line, header, b"") for a header line; (line, None, tokens) for sequence lines, several at once or a part of one:
     a whole chromosome may be a single line."""
     check_file(path, "a FASTA file")
     head: list[str] | None = None  # the parts of an unfinished header
+    record = 0  # the line of the last header
     line, any_header, fresh = 1, False, True  # fresh: at the beginning of a line
     for text in text_blocks(path):
         at = 0
@@ -106,7 +110,14 @@ def _pieces(path: Path) -> Iterator[tuple[int, str | None, bytes]]:
             if part:
                 if not any_header:
                     _check_blank(path, line, part)
-                yield line, None, _translated(part, _line_of(path, line, part))
+                try:
+                    tokens = _translated(part, _line_of(path, line, part))
+                except ValueError as problem:
+                    if findings is None:
+                        raise
+                    findings.bad(record, NO_NUCLEOTIDE, str(problem))
+                    tokens = b""
+                yield line, None, tokens
                 line, fresh = line + part.count("\n"), part.endswith("\n")
             if mark < 0:
                 break
@@ -115,7 +126,7 @@ def _pieces(path: Path) -> Iterator[tuple[int, str | None, bytes]]:
                     f"{place(path, line)} has '>' within a sequence; expected it at the beginning of a line only: is "
                     "there a line end missing?"
                 )
-            head, any_header, at = [], True, mark + 1
+            head, any_header, record, at = [], True, line, mark + 1
     if head is not None:
         yield line, "".join(head).strip(), b""
     if not any_header:

@@ -14,6 +14,7 @@ from lion.limits import Share, ShareBelowOne, SomeShare, Tokens
 from lion.ops.checks import one_of
 
 MOST_BLOCKS = 1 << 22  # of a genome
+SHORTEST = 16  # nucleotides of a window or block that is made smaller
 
 
 class Windows:
@@ -83,6 +84,23 @@ class Windows:
         """The tokens of all parts that windows are taken from, uint8, in rows of different lengths."""
         for start, end in self.parts:
             yield self.genome.tokens[start:end]
+
+
+def fitted(genome: Genome, length: int, *, holdout: float, block: int) -> tuple[int, int]:
+    """The length and block of windows; of a small genome smaller ones, so that the share of blocks that is held out is
+    one at least, and both splits have windows."""
+    while holdout and holdout * len(genome) < block and block > SHORTEST:
+        block //= 2
+    while holdout:
+        try:
+            for split in SPLITS:
+                Windows(genome, length, split, holdout=holdout, block=block)
+            break
+        except ValueError:
+            if length <= SHORTEST:
+                raise
+        length = max(min(length // 2, block), SHORTEST)
+    return length, block
 
 
 def _parts(genome: Genome, holdout: float, block: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

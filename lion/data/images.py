@@ -3,8 +3,7 @@
 import copy
 import importlib.util
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +17,9 @@ from lion.configs import checked
 from lion.data import digests
 from lion.data.augment import Augment, draws, scatter, seeded, timm_transform
 from lion.data.batches import split_keys
+from lion.data.findings import Findings
 from lion.data.image_files import DIGITS, KNOWN, Known, decode, find_arrays
+from lion.data.image_folders import Files, check_classes, decoded, find_pictures, middle, split_folders
 from lion.data.sources.fetching import FETCHED, lion_data_folder
 from lion.data.splits import stratified
 from lion.limits import Holdout, Pixels
@@ -26,8 +27,6 @@ from lion.ops.checks import one_of
 from lion.optional import need
 
 SPLITS = ("train", "test")
-ELONGATED = 50  # longest strip that is resized, in lengths of the wanted shape
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
 
 class ImageSet(Dataset[dict[str, Tensor]]):
@@ -39,6 +38,7 @@ class ImageSet(Dataset[dict[str, Tensor]]):
     size: tuple[int, int] | None  # height and width of all images; None if they differ
     mean: tuple[float, ...]  # per channel, of values in 0..1
     std: tuple[float, ...]
+    notes: Mapping[str, str] = {}  # how they were read, and what was skipped: `Findings.notes`
     augment: Augment = Augment()
     seed: int = 0
 
@@ -102,11 +102,26 @@ class MemorySet(ImageSet):
 
 
 class FolderSet(ImageSet):
-    """Images in files, read when they are needed: resized by the shorter side, then cropped to the middle."""
+    """Images in files: resized by the shorter side, then cropped to the middle.
+
+    Args:
+        pixels: uint8 [M, side, side, 3], if they have been read already, and where each is in it; by default they are
+            read when they are needed.
+    """
 
     channels, mean, std = 3, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
 
-    def __init__(self, root: Path, files: np.ndarray, labels: np.ndarray, classes: list[str], side: int, share: float):
+    def __init__(
+        self,
+        root: Path,
+        files: np.ndarray,
+        labels: np.ndarray,
+        classes: list[str],
+        side: int,
+        share: float,
+        pixels: tuple[np.ndarray, np.ndarray] | None = None,
+    ):
+        self.pixels = pixels
         self.root, self.files, self.classes, self.side, self.crop_share = root, files, classes, side, share
         self.labels = torch.from_numpy(labels)
         self.size = (side, side)
@@ -122,13 +137,19 @@ class FolderSet(ImageSet):
 
     def _images(self, epochs: np.ndarray, indices: np.ndarray) -> Tensor:
         if self.transform is None:
-            pixels = np.stack([_middle(self._open(i), self.side, self.side, self.crop_share) for i in indices])
+            pixels = np.stack([self._read(i) for i in indices])
             return self._finish(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), 255, epochs, indices)
         images = []
         for index, seed in zip(indices, scatter(self.seed, epochs, indices).tolist(), strict=True):
             with seeded(seed):
                 images.append(self.transform(self._open(index)))
         return torch.stack(images)
+
+    def _read(self, index: int) -> np.ndarray:
+        if self.pixels is None:
+            return middle(self._open(index), self.side, self.side, self.crop_share)
+        pixels, places = self.pixels
+        return pixels[places[index]]
 
     def _open(self, index: int) -> Any:
         path = self.root / os.fsdecode(self.files[index])
@@ -140,22 +161,8 @@ def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) ->
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}; expected 1, for grey, or 3.")
     checked(tuple[Pixels, Pixels], size, "size")
-    pixels = _middle(decode(str(path), path, mode="L" if channels == 1 else "RGB"), *size)
+    pixels = middle(decode(str(path), path, mode="L" if channels == 1 else "RGB"), *size)
     return torch.from_numpy(pixels).view(*size, channels).permute(2, 0, 1).float().div(255)
-
-
-def _middle(image: Any, height: int, width: int, crop_share: float = 1.0) -> np.ndarray:
-    """The middle of an image [H, W, ...], after resizing it so that this is `crop_share` of its shorter side."""
-    # A long strip is cropped first: resized, it could be many times as large as the file.
-    wide, high = (round(ELONGATED * x) for x in (image.height * width / height, image.width * height / width))
-    if image.width > wide or image.height > high:
-        left, top = max(image.width - wide, 0) // 2, max(image.height - high, 0) // 2
-        image = image.crop((left, top, image.width - left, image.height - top))
-    scale = max(height / image.height, width / image.width) / crop_share
-    if scale != 1:
-        image = image.resize((round(image.width * scale), round(image.height * scale)), resample=3)  # bicubic
-    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
-    return np.array(image.crop((left, top, left + width, top + height)))
 
 
 class Asked(NamedTuple):
@@ -165,6 +172,8 @@ class Asked(NamedTuple):
     size: int | None
     seed: int
     holdout: float
+    skip_bad: bool
+    by_content: bool
 
 
 def load_images(
@@ -175,13 +184,19 @@ def load_images(
     size: int | None = None,
     seed: int = 0,
     holdout: float = 0.2,
+    skip_bad: bool = False,
+    by_content: bool = True,
 ) -> ImageSet:
     """The training or test images of a dataset (`IMAGE_SETS`).
+
+    All pictures of a "folder" are decoded at once, and those that cannot be are listed in one error.
 
     Args:
         data: the folder or archive to read; by default `lion_data_folder() / name`, or for MNIST a package.
         size: height and width to resize to; by default 224 for folders, else no resizing.
         seed, holdout: the choice and the share of test images in every class, for a folder without splits.
+        skip_bad: leave out pictures of a folder that cannot be decoded; `ImageSet.notes` has their number.
+        by_content: copies of a picture are in the same split, and new pictures hardly change the splits of the others.
     """
     one_of("name", name, IMAGE_SETS)
     one_of("split", split, SPLITS)
@@ -191,7 +206,7 @@ def load_images(
     path = Path(data).expanduser() if data is not None else None
     if path is not None and not path.exists():
         raise FileNotFoundError(f"data is {path}, which does not exist; expected the folder or archive of {name}.")
-    return IMAGE_SETS[name](Asked(name, split, path, size, seed, holdout))
+    return IMAGE_SETS[name](Asked(name, split, path, size, seed, holdout, skip_bad, by_content))
 
 
 def _load_digits(asked: Asked) -> ImageSet:
@@ -205,46 +220,74 @@ def _load_digits(asked: Asked) -> ImageSet:
 # Image folders.
 
 
-def _load_folder(asked: Asked, *, tests: tuple[str, ...], crop_share: float) -> ImageSet:
-    """`tests`: the possible names of the folder of test images; `crop_share`: the crop's share of the resized image."""
+def _root(asked: Asked) -> Path:
     need("PIL.Image", "pillow", "train")
     root = asked.data or lion_data_folder() / asked.name
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is not a folder; expected one with a subfolder per class: give it as data.")
-    apart = asked.name == "imagenet" or (root / "train").is_dir()
-    folders = {"train": root, "test": root}
-    if apart:
-        test = next((name for name in tests if (root / name).is_dir()), tests[-1])
-        folders = {"train": root / "train", "test": root / test}
-        for folder in folders.values():
-            if not folder.is_dir():
-                raise FileNotFoundError(f"{root} has no {folder.name}; expected train and {' or '.join(tests)}.")
-    files, labels = _scan(folders[asked.split], _classes(folders["train"]))
-    if not apart:
-        part = stratified(labels, asked.holdout, asked.seed)[SPLITS.index(asked.split)]
-        files, labels = files[part], labels[part]
+    return root
+
+
+def _load_imagenet(asked: Asked) -> ImageSet:
+    root = _root(asked)
+    folders = {"train": root / "train", "test": root / "val"}
+    for folder in folders.values():
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{root} has no {folder.name}; expected train and val.")
+    classes = list(find_pictures(folders["train"]))
+    folder = folders[asked.split]
+    # 224 / 256: DeiT's evaluation
+    return FolderSet(folder, *_labelled(folder, find_pictures(folder), classes), classes, asked.size or 224, 0.875)
+
+
+def _load_folder(asked: Asked) -> ImageSet:
+    root, side = _root(asked), asked.size or 224
+    findings = Findings(root, "picture", skip=asked.skip_bad)
+    folders = split_folders(root, findings)
+    files = {folder: find_pictures(folder, findings) for folder in dict.fromkeys(folders.values())}
+    check_classes(folders["train"], files[folders["train"]])
+    classes = list(files[folders["train"]])
+    listings = {folder: _labelled(folder, found, classes) for folder, found in files.items()}
+    read = {folder: decoded(folder, names, side, 1.0) for folder, (names, _) in listings.items()}
+    for folder, found in read.items():
+        for index, words in found.problems.items():
+            findings.bad((folder, index), "that cannot be decoded", words)
+    findings.conclude()
+
+    folder = folders[asked.split]
+    (names, labels), found = listings[folder], read[folder]
+    part = np.array([i for i in range(len(names)) if i not in found.problems], np.int64)
+    if folders["train"] == folders["test"]:
+        contents = [found.contents[i] for i in part] if asked.by_content else None
+        part = part[stratified(labels[part], asked.holdout, asked.seed, contents)[SPLITS.index(asked.split)]]
         if not len(part):
-            raise ValueError(f"{root} has one image per class; expected more, to hold some out for testing.")
-    return FolderSet(folders[asked.split], files, labels, _classes(folders["train"]), asked.size or 224, crop_share)
+            raise ValueError(f"{root} has one image per class, copies aside; expected more, to hold some out.")
+    pixels = None if found.pixels is None else (found.pixels, part)
+    images = FolderSet(folder, names[part], labels[part], classes, side, 1.0, pixels)
+    images.notes = findings.notes | _shapes(np.concatenate([x.sizes for x in read.values()]), side)
+    images.notes |= _colours(np.concatenate([x.grey[x.sizes[:, 0] > 0] for x in read.values()]))
+    return images
 
 
-def _classes(root: Path) -> list[str]:
-    return sorted(folder.name for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+def _shapes(sizes: np.ndarray, side: int) -> dict[str, str]:
+    """sizes: [N, 2], 0 for those that cannot be decoded"""
+    sizes = sizes[sizes[:, 0] > 0]
+    by_area = sizes[np.argsort(sizes.prod(1), kind="stable")]
+    least, middle_one, most = (f"{w:,} x {h:,}" for w, h in by_area[[0, len(by_area) // 2, -1]].tolist())
+    before = least if (sizes == sizes[0]).all() else f"{least} to {most}, half of them up to {middle_one}"
+    after = f"{side} x {side}"
+    same = before == after
+    return {"sizes": f"{before} pixels" + ("" if same else f"; the middle, resized to {after}")}
 
 
-def _scan(root: Path, classes: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The image files below a folder, relative to it, as bytes; and their labels."""
-    files: dict[str, list[str]] = {}
-    prefix = os.path.join(root, "")
-    for name in _classes(root):
-        walk = os.walk(root / name, followlinks=True)
-        found = [os.path.join(top, file) for top, _, inside in walk for file in inside if not file.startswith(".")]
-        files[name] = sorted(file.removeprefix(prefix) for file in found if file.lower().endswith(SUFFIXES))
-    if not any(files.values()):
-        raise ValueError(f"{root} has no images; expected a subfolder per class with files {', '.join(SUFFIXES)}.")
-    for name, found in files.items():
-        if not found:
-            raise ValueError(f"{root / name} has no images; expected at least one: add some, or remove the folder.")
+def _colours(grey: np.ndarray) -> dict[str, str]:
+    share = "all" if grey.all() else f"{grey.sum():,} of {len(grey):,}" if grey.any() else "none"
+    return {"channels": f"3, for colours; {share} of the pictures {'is' if share == 'none' else 'are'} grey"}
+
+
+def _labelled(root: Path, files: Files, classes: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The files, relative to the folder, as bytes; and their labels."""
+    for name in files:
         if name not in classes:
             raise ValueError(f"{root / name} is a class without training images; expected one of {', '.join(classes)}.")
     labels = np.repeat([classes.index(name) for name in files], [len(found) for found in files.values()])
@@ -279,6 +322,6 @@ def _load_known(asked: Asked) -> ImageSet:
 IMAGE_SETS: dict[str, Callable[[Asked], ImageSet]] = {
     "digits": _load_digits,
     **dict.fromkeys(KNOWN, _load_known),
-    "folder": partial(_load_folder, tests=("test", "val"), crop_share=1.0),
-    "imagenet": partial(_load_folder, tests=("val",), crop_share=0.875),  # DeiT's evaluation
+    "folder": _load_folder,
+    "imagenet": _load_imagenet,
 }

@@ -1,9 +1,10 @@
-"""Labelled texts: from tables (CSV, TSV, JSON lines, Parquet, Arrow), IMDB's reviews, and as batches of tokens."""
+"""Labelled texts: from tables (CSV, TSV, JSON, Parquet, Arrow), IMDB's reviews, and as batches of tokens."""
 
 import functools
+import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +13,10 @@ import torch
 
 from lion.data import digests
 from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
+from lion.data.findings import Findings
 from lion.data.sources.fetching import FETCHED, located
 from lion.data.splits import stratified
-from lion.data.tables import check_text, place, records
+from lion.data.tables import Row, check_text, numbered, place, records
 from lion.data.tokenizers import TextTokenizer
 from lion.ops.checks import one_of
 from lion.terminal import listed
@@ -42,6 +44,11 @@ class Labelled(NamedTuple):
     labels: np.ndarray  # int64, by class; or float32, for regression
     classes: list[str] | None  # names, by label; None for regression
     rows: Sequence[int] = ()  # the place of each in its file: `Row.number`
+    notes: Mapping[str, str] = {}  # how the file was read, and what was skipped: `Findings.notes`
+
+    def part(self, indices: np.ndarray) -> "Labelled":
+        rows = [self.rows[i] for i in indices] if self.rows else ()
+        return Labelled([self.texts[i] for i in indices], self.labels[indices], self.classes, rows, self.notes)
 
 
 # Tables.
@@ -55,8 +62,14 @@ def labelled(
     classes: Sequence[str] | None = None,
     numbers: bool | None = None,
     what: str = "text",
+    skip_bad: bool = False,
+    read: Callable[[str, str], Any] | None = None,
 ) -> Labelled:
-    """Texts and their labels from a file: .csv, .tsv, .jsonl, .parquet, .arrow (text formats also as .gz).
+    """Texts and their labels from a file: .csv, .tsv, .txt, .json, .jsonl, .parquet, .arrow (text also as .gz).
+
+    What separates the fields of a .csv, .tsv or .txt is found out, and whether it has a header. Without one, columns
+    are called "column 1", "column 2"; of two, the one with fewer different values is the label. All bad rows of a file
+    are listed in one error.
 
     Args:
         text_column, label_column: by default found by their usual names; two text columns for pairs.
@@ -64,36 +77,89 @@ def labelled(
             those of the training set.
         numbers: whether labels are regression targets; by default if one of them has a fraction.
         what: "text", or "sequence" for DNA: it decides the usual names, and the words of messages.
+        skip_bad: leave bad rows out; `Labelled.notes` has their number.
+        read: makes of a text and its place what `texts` has; by default the text itself.
     """
     path = Path(path).expanduser()
-    texts: list[Text] = []
+    findings = Findings(path, skip=skip_bad)
+    asked = (label_column, *((text_column,) if isinstance(text_column, str) else text_column or ()))
+    known = {x.lower() for x in (*_usual(what), *_usual("label"), *filter(None, asked))}
+    found = records(path, known=known, findings=findings)
+    first = next(found, None)
+    if first is None:
+        findings.skip = False
+        findings.conclude()
+        raise ValueError(f"{path} has no rows; expected {what}s with labels.")
+    every: Iterator[Row] = itertools.chain([first], found)
+    there = list(first.fields)
+    if there == numbered(2) and not (text_column and label_column):
+        kept = list(every)  # columns without names are told apart by their content
+        every = iter(kept)
+        text_column, label_column = _told_apart(kept, text_column, label_column)
+    columns = _columns(path, there, text_column, label_column, what)
+    findings.notes["columns"] = f"{what}s from {listed(columns[:-1])}, labels from {listed(columns[-1:])}"
+    texts: list[Any] = []
     values: list[Any] = []
     rows: list[int] = []
-    columns: tuple[str, ...] = ()
-    for number, fields in records(path):
-        at = place(path, number)
-        columns = columns or _columns(path, list(fields), text_column, label_column, what)
-        for column in columns:
-            if fields.get(column) is None:
-                raise ValueError(f"{at} has no {column!r}; expected one in every row: its fields are {listed(fields)}.")
-        *parts, value = (fields[column] for column in columns)
-        for column, part in zip(columns, parts, strict=False):
-            check_text(at, column, part)
-            if not part.strip():
-                raise ValueError(
-                    f"{at} has an empty text in {column!r}; expected some text: fill it in, or leave the row out."
-                )
-        if str(value).strip() in ("", "nan"):
-            raise ValueError(
-                f"{at} has no label in {columns[-1]!r}; expected one in every row: add it, or leave it out."
-            )
-        texts.append((parts[0], parts[1]) if len(parts) == 2 else parts[0])
+    for number, fields in every:
+        try:
+            *parts, value = _checked(place(path, number), fields, columns)
+            texts.append((*parts,) if len(parts) == 2 else read(parts[0], place(path, number)) if read else parts[0])
+        except BadRow as problem:
+            findings.bad(number, problem.kind, str(problem))
+            continue
         values.append(value)
         rows.append(number)
-    if not texts:
-        raise ValueError(f"{path} has no rows; expected {what}s with labels.")
-    labels, names = as_labels(path, values, rows, columns[-1], classes, numbers)
-    return Labelled(texts, labels, names, rows)
+    labels, names = as_labels(path, values, rows, columns[-1], classes, numbers, findings)
+    findings.conclude()
+    result = Labelled(texts, labels, names, rows, findings.notes)
+    good = np.array([i for i, row in enumerate(rows) if row not in findings.bad_places], np.int64)
+    if not len(good):
+        raise ValueError(f"{path} has no rows that can be used ({findings.counted}); expected {what}s with labels.")
+    return result if len(good) == len(rows) else result.part(good)
+
+
+class BadRow(ValueError):
+    """What is wrong with one row; `kind` is as in `Findings.bad`."""
+
+    def __init__(self, kind: str, words: str):
+        super().__init__(words)
+        self.kind = kind
+
+
+def _checked(at: str, fields: dict[str, Any], columns: tuple[str, ...]) -> list[Any]:
+    """A row's texts, and its label."""
+    for column in columns:
+        if fields.get(column) is None:
+            words = f"{at} has no {column!r}; expected one in every row: its fields are {listed(fields)}."
+            raise BadRow(f"without {column!r}", words)
+    *parts, value = (fields[column] for column in columns)
+    for column, part in zip(columns, parts, strict=False):
+        try:
+            check_text(at, column, part)
+        except ValueError as problem:
+            raise BadRow("that are not text", str(problem)) from None
+        if not part.strip():
+            remedy = "expected some text: fill it in, or leave the row out."
+            raise BadRow("with an empty text", f"{at} has an empty text in {column!r}; {remedy}")
+    if str(value).strip() in ("", "nan"):
+        remedy = "expected one in every row: add it, or leave it out."
+        raise BadRow("without a label", f"{at} has no label in {columns[-1]!r}; {remedy}")
+    return [*parts, value]
+
+
+def _usual(kind: str) -> list[str]:
+    """The usual names of columns."""
+    return [*(name for pair in PAIRS if kind == "text" for name in pair), *NAMES[kind]]
+
+
+def _told_apart(rows: list[Row], text: Any, label: str | None) -> tuple[Any, str]:
+    """The column of the text and that of the label, which has fewer different values."""
+    names = list(rows[0].fields)
+    if label is None:
+        different = {name: len({row.fields[name] for row in rows}) for name in names if name != text}
+        label = min(reversed(different), key=different.__getitem__)  # in doubt the last
+    return text or next(name for name in names if name != label), label
 
 
 def _columns(
@@ -121,28 +187,44 @@ def _columns(
 
 
 def as_labels(
-    path: Path, values: list[Any], rows: list[int], column: str, classes: Sequence[str] | None, numbers: bool | None
+    path: Path,
+    values: list[Any],
+    rows: list[int],
+    column: str,
+    classes: Sequence[str] | None,
+    numbers: bool | None,
+    findings: Findings | None = None,
 ) -> tuple[np.ndarray, list[str] | None]:
-    """Labels as numbers, and the names of their classes, as `labelled` gives them."""
+    """Labels as numbers, and the names of their classes, as `labelled` gives them. Rows that `findings` gets as bad
+    have labels that mean nothing."""
+    found = findings or Findings(path)
     counts = [_number(value) for value in values]
     if numbers is None:
         numbers = classes is None and None not in counts and any(x != round(x) for x in counts if x is not None)
     if numbers:
         for value, count, row in zip(values, counts, rows, strict=True):
             if count is None:
-                raise ValueError(f"{place(path, row)} has {listed([value])} in {column!r}; expected a number.")
-        return np.array(counts, np.float32), None
-    names = [str(value).strip() if x is None else _named(value, x) for value, x in zip(values, counts, strict=True)]
-    if classes is None:
-        by_number = None not in counts
-        classes = sorted(set(names), key=lambda name: (float(name) if by_number else 0.0, name))
-        if len(classes) < 2:
-            raise ValueError(f"{path} has {listed(classes)} in every row of {column!r}; expected two classes or more.")
-    index = {str(name): i for i, name in enumerate(classes)}
-    for name, row in zip(names, rows, strict=True):
-        if name not in index:
-            raise ValueError(f"{place(path, row)} has {listed([name])} in {column!r}; expected one of {listed(index)}.")
-    return np.array([index[name] for name in names], np.int64), list(index)
+                words = f"{place(path, row)} has {listed([value])} in {column!r}; expected a number."
+                found.bad(row, "without a number", words)
+        labels, names = np.array([0 if x is None else x for x in counts], np.float32), None
+    else:
+        spelt = [str(value).strip() if x is None else _named(value, x) for value, x in zip(values, counts, strict=True)]
+        if classes is None:
+            by_number = None not in counts
+            classes = sorted(set(spelt), key=lambda name: (float(name) if by_number else 0.0, name))
+            if len(classes) < 2:
+                found.conclude()
+                which = f"{listed(classes)} in every row" if classes else "no label in any row"
+                raise ValueError(f"{path} has {which} of {column!r}; expected two classes or more.")
+        index = {str(name): i for i, name in enumerate(classes)}
+        for name, row in zip(spelt, rows, strict=True):
+            if name not in index:
+                words = f"{place(path, row)} has {listed([name])} in {column!r}; expected one of {listed(index)}."
+                found.bad(row, "with another class", words)
+        labels, names = np.array([index.get(name, 0) for name in spelt], np.int64), list(index)
+    if findings is None:
+        found.conclude()
+    return labels, names
 
 
 def _named(value: Any, number: float) -> str:
@@ -198,30 +280,35 @@ def _reviews(path: Path, changed: int) -> tuple[list[str], np.ndarray]:
 
 
 class LabelledTexts(LabelledRows):
-    """Texts or pairs of texts with labels, as batches of tokens."""
+    """Texts or pairs of texts with labels, as batches of tokens.
+
+    Attributes:
+        lengths: the tokens of each text before it was cut, [N].
+    """
 
     def __init__(
         self,
         texts: Sequence[Text],
         labels: Sequence[int] | Sequence[float] | np.ndarray,
         tokenizer: TextTokenizer,
-        max_length: int,
+        max_length: int = 0,
     ):
+        """max_length: longer texts are cut; 0: none is."""
         if len(texts) != len(labels) or not len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(labels)} labels; expected one label per text.")
-        pairs = [text for text in texts if not isinstance(text, str)]
-        if pairs and len(pairs) != len(texts):
-            raise ValueError(f"{len(pairs)} of {len(texts)} texts are pairs; expected all or none.")
-        self.max_length = max_length
+        pairs = sum(not isinstance(text, str) for text in texts)
+        if pairs not in (0, len(texts)):
+            raise ValueError(f"{pairs} of {len(texts)} texts are pairs; expected all or none.")
+        rows = list(_encoded(tokenizer, tuple(texts)))
+        self.lengths = np.array([row.shape[1] for row in rows])
+        long = [i for i, length in enumerate(self.lengths) if 0 < max_length < length]
+        if long:
+            for i, row in zip(long, _tokens(tokenizer, [texts[i] for i in long], max_length), strict=True):
+                rows[i] = row
+        self.max_length = max_length or int(self.lengths.max())
         self.pad_id = next((x for x in (tokenizer.pad_id, tokenizer.eos_id) if x is not None), 0)
-        self.types: np.ndarray | None = None
-        if pairs:
-            both = tokenizer.encode_pairs(pairs, max_length=max_length)
-            encoded = [ids for ids, _ in both]
-            self.types = np.concatenate([np.array(kinds, np.int8) for _, kinds in both])
-        else:
-            encoded = tokenizer.encode([x for x in texts if isinstance(x, str)], specials=True, max_length=max_length)
-        super().__init__([np.array(ids, np.int32) for ids in encoded], labels)
+        self.types = np.concatenate([row[1] for row in rows]).astype(np.int8) if pairs else None
+        super().__init__([row[0] for row in rows], labels)
 
     def digest(self) -> str:
         return digests.digest(self.ids, self.ends, self.types, self.labels)
@@ -243,3 +330,29 @@ class LabelledTexts(LabelledRows):
         if self.types is not None:
             batch["token_type_ids"] = torch.from_numpy(np.where(mask, self.types[places], 0).astype(np.int64))
         return batch
+
+
+def _tokens(tokenizer: TextTokenizer, texts: Sequence[Text], max_length: int | None = None) -> list[np.ndarray]:
+    """int32 [1, tokens] of each text; of pairs [2, tokens], the second for the types."""
+    if texts and not isinstance(texts[0], str):
+        pairs = [text for text in texts if not isinstance(text, str)]
+        return [np.array(both, np.int32) for both in tokenizer.encode_pairs(pairs, max_length=max_length)]
+    single = [text for text in texts if isinstance(text, str)]
+    return [np.array([ids], np.int32) for ids in tokenizer.encode(single, specials=True, max_length=max_length)]
+
+
+@functools.lru_cache(maxsize=2)  # both splits: their lengths are looked at before a cut is decided
+def _encoded(tokenizer: TextTokenizer, texts: tuple[Text, ...]) -> list[np.ndarray]:
+    return _tokens(tokenizer, texts)
+
+
+CUTS = 256, 2048  # the least and the most that texts are cut to where nobody has said it
+
+
+def chosen_cut(lengths: np.ndarray) -> int:
+    """The length that long texts are cut to where nobody has said it: 0 for none, or else one in a hundred is cut. A
+    batch is as wide as its longest text: a single very long one costs as much as a batch of them."""
+    least, most = CUTS
+    usual = -(-int(np.percentile(lengths, 99)) // 64) * 64
+    cut = min(max(usual, least), most)
+    return 0 if lengths.max() <= min(2 * cut, most) else cut

@@ -1,7 +1,7 @@
 """Labelled DNA sequences: from tables and FASTA files, UCI's splice junctions, and as batches of tokens."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +12,9 @@ from lion.configs import checked
 from lion.data import digests
 from lion.data.augment import draws
 from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
-from lion.data.fasta import CLS, FASTA, PAD, encode, read_fasta, reverse_complement
-from lion.data.labelled import SPLITS, as_labels, labelled
+from lion.data.fasta import CLS, FASTA, NO_NUCLEOTIDE, PAD, encode, read_fasta, reverse_complement
+from lion.data.findings import Findings
+from lion.data.labelled import SPLITS, BadRow, as_labels, labelled
 from lion.data.sources.fetching import FETCHED, located
 from lion.data.splits import stratified
 from lion.data.tables import ending, place, text_lines
@@ -29,9 +30,10 @@ class LabelledDna(NamedTuple):
     tokens: list[np.ndarray]  # uint8, of each sequence
     labels: np.ndarray  # int64, by class; or float32, for regression
     classes: list[str] | None  # names, by label; None for regression
+    notes: Mapping[str, str] = {}  # how the file was read, and what was skipped: `Findings.notes`
 
     def part(self, indices: np.ndarray) -> "LabelledDna":
-        return LabelledDna([self.tokens[i] for i in indices], self.labels[indices], self.classes)
+        return LabelledDna([self.tokens[i] for i in indices], self.labels[indices], self.classes, self.notes)
 
 
 def labelled_sequences(
@@ -41,23 +43,40 @@ def labelled_sequences(
     *,
     classes: Sequence[str] | None = None,
     numbers: bool | None = None,
+    skip_bad: bool = False,
 ) -> LabelledDna:
-    """Sequences and their labels from a table (.csv, .tsv, .jsonl, .parquet, .arrow) or FASTA, of text also as .gz.
+    """Sequences and their labels from a table (.csv, .tsv, .txt, .json, .jsonl, .parquet, .arrow) or FASTA, of text
+    also as .gz.
 
     A FASTA header has the label as "label=..." or "class=...", or else after its last "|", or else as its last word.
     The first header of a file decides which.
 
     Args:
         sequence_column, label_column: of a table; by default found by their usual names.
-        classes, numbers: as for `lion.data.labelled.labelled`.
+        classes, numbers, skip_bad: as for `lion.data.labelled.labelled`.
     """
     path = Path(path).expanduser()
     if ending(path) in FASTA:
-        return _from_fasta(path, classes, numbers)
-    found = labelled(path, sequence_column, label_column, classes=classes, numbers=numbers, what="sequence")
-    rows = zip(found.texts, found.rows, strict=True)
-    tokens = [encode(str(sequence), place(path, row)) for sequence, row in rows]
-    return LabelledDna(tokens, found.labels, found.classes)
+        return _from_fasta(path, classes, numbers, skip_bad)
+    found = labelled(
+        path,
+        sequence_column,
+        label_column,
+        classes=classes,
+        numbers=numbers,
+        what="sequence",
+        skip_bad=skip_bad,
+        read=_encoded,
+    )
+    tokens: list[Any] = found.texts
+    return LabelledDna(tokens, found.labels, found.classes, found.notes)
+
+
+def _encoded(sequence: str, at: str) -> np.ndarray:
+    try:
+        return encode(sequence, at)
+    except ValueError as problem:
+        raise BadRow(NO_NUCLEOTIDE, str(problem)) from None
 
 
 def _named_label(header: str) -> str | None:
@@ -82,24 +101,34 @@ HEADERS: dict[str, Callable[[str], str | None]] = {  # the label of a header, by
 }
 
 
-def _from_fasta(path: Path, classes: Sequence[str] | None, numbers: bool | None) -> LabelledDna:
+def _from_fasta(path: Path, classes: Sequence[str] | None, numbers: bool | None, skip_bad: bool = False) -> LabelledDna:
+    findings = Findings(path, "sequence", skip=skip_bad)
     tokens: list[np.ndarray] = []
     values: list[Any] = []
     lines: list[int] = []
     style = ""
-    for line, header, sequence in read_fasta(path):
+    for line, header, sequence in read_fasta(path, findings):
         style = style or next((name for name, label_of in HEADERS.items() if label_of(header)), "")
         label = HEADERS[style](header) if style else None
         if label is None:
             wanted = f"'>{style}', as the first has it" if style else ", ".join(f"'>{name}'" for name in HEADERS)
-            raise ValueError(f"{place(path, line)} has no label in its header, {brief(header)!r}; expected {wanted}.")
+            words = f"{place(path, line)} has no label in its header, {brief(header)!r}; expected {wanted}."
+            findings.bad(line, "without a label", words)
         if not len(sequence):
-            raise ValueError(f"{place(path, line)} has a header without a sequence; expected one: leave it out.")
-        tokens.append(sequence)
-        values.append(label)
-        lines.append(line)
-    labels, names = as_labels(path, values, lines, "its header", classes, numbers)
-    return LabelledDna(tokens, labels, names)
+            words = f"{place(path, line)} has a header without a sequence; expected one: leave it out."
+            findings.bad(line, "without nucleotides", words)
+        if line not in findings.bad_places:
+            tokens.append(sequence)
+            values.append(label)
+            lines.append(line)
+    labels, names = as_labels(path, values, lines, "its header", classes, numbers, findings)
+    findings.conclude()
+    good = np.array([i for i, line in enumerate(lines) if line not in findings.bad_places], np.int64)
+    if not len(good):
+        raise ValueError(f"{path} has no sequences that can be used ({findings.counted}); expected some with labels.")
+    if style:
+        findings.notes["columns"] = f"labels from headers, as '>{style}'"
+    return LabelledDna(tokens, labels, names, findings.notes).part(good)
 
 
 def split_sequences(found: LabelledDna, holdout: float = 0.2, seed: int = 0) -> tuple[LabelledDna, LabelledDna]:
@@ -163,6 +192,7 @@ class LabelledSequences(LabelledRows):
             checked(SomeTokens, max_length, "max_length")  # [CLS] and a nucleotide
         room = max(map(len, found.tokens)) if max_length is None else max_length - 1
         self.max_length, self.reverse_complement, self.seed = room + 1, reverse_complement, seed
+        self.lengths = np.array([len(row) + 1 for row in found.tokens])  # tokens of each before it was cut, [N]
         super().__init__([row[:room] for row in found.tokens], found.labels)
 
     def digest(self) -> str:

@@ -38,3 +38,8 @@ def uniform(content: bytes, seed: int) -> float:
     """A number from 0 to 1, the same for the same content."""
     digest = hashlib.blake2b(content, digest_size=8, key=str(seed).encode()).digest()
     return int.from_bytes(digest, "big") / 2**64
+
+
+def digest_of(content: bytes) -> bytes:
+    """What stands for a large content in `stratified`."""
+    return hashlib.blake2b(content, digest_size=16).digest()

@@ -131,6 +131,11 @@ class Task:
         """The metrics of the eval set, from the means of all sums and the values that were kept."""
         return metrics
 
+    def facts(self, train_set: Any, eval_set: Any) -> dict[str, str]:
+        """What was read, for people: a name and a line for each fact. A run shows it before its first step, and keeps
+        it in data.json."""
+        return {}
+
     def digests(self) -> dict[str, str]:
         """Digests of what the model learns from beside the examples: a tokenizer, a teacher."""
         return {}

@@ -1,6 +1,6 @@
 """Labelled data, from files of people's own or from known sets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,8 +8,12 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lion.data.findings import BadData
 from lion.tasks import Batch, Task, cached, classified
+from lion.terminal import brief, plural
 from lion.train.metrics import METRICS
+
+FEW = 12  # classes that are all shown with their counts; of more, the first and last few
 
 
 class Plain(NamedTuple):
@@ -23,8 +27,10 @@ class Plain(NamedTuple):
 class LabelledTask(Task):
     """A class for each example, or a number."""
 
-    test: str  # a file for the eval set
+    data: str  # the file
+    test: str = ""  # a file for the eval set
     label_column: str  # the one with the label, in a table; "": the one with a usual name
+    skip_bad: bool = False  # leave out rows that cannot be used
     classes: tuple[str, ...]
     numbers: bool  # labels are numbers, not classes
     label_scale: tuple[float, float] | None  # mean and deviation that numbers are standardised by; None: the data's
@@ -88,4 +94,82 @@ class LabelledTask(Task):
             numbers = not classes
         file = Path(path).expanduser()
         columns = column or None, self.label_column or None
-        return cached(read, file, *columns, classes=classes or None, numbers=numbers, file=file)
+        skip = {"skip_bad": True} if self.skip_bad else {}
+        try:
+            return cached(read, file, *columns, classes=classes or None, numbers=numbers, **skip, file=file)
+        except BadData as problem:
+            raise to_skip(problem) from None
+
+    # What was read, for people.
+
+    def source(self) -> str:
+        """Where the examples are from."""
+        return self.data
+
+    share = "a tenth"  # that is held out of a file
+
+    def held_out(self) -> str:
+        """How the eval set was chosen."""
+        whole = "" if self.numbers else " of every class"
+        return f"all of {self.test}" if self.test else f"{self.share}{whole}, chosen by content"
+
+    def notes(self) -> Mapping[str, str]:
+        """More facts, from reading the data: `lion.data.findings.Findings.notes`."""
+        return {}
+
+    def facts(self, train_set: Any, eval_set: Any) -> dict[str, str]:
+        sets, counts = (train_set, eval_set), (len(train_set), len(eval_set))
+        labels = [np.asarray(x.labels) for x in sets]
+        found = {"examples": f"{plural(sum(counts), self.unit)} from {self.source()}", "skipped": "", **self.notes()}
+        if self.numbers:
+            found["numbers"] = _spread(np.concatenate(labels))
+        else:
+            found["classes"] = _shares(labels, list(self.names_of_classes()))
+        found["split"] = f"{counts[0]:,} to train on, {counts[1]:,} to evaluate on: {self.held_out()}"
+        if all(hasattr(x, "lengths") for x in sets):
+            lengths = np.concatenate([x.lengths for x in sets])
+            found["tokens"] = _lengths(lengths)
+            cut = getattr(self, "max_length", 0) or 0
+            if many := int((lengths > cut).sum()) if cut else 0:
+                share = f"{plural(many, self.unit)} ({many / len(lengths):.1%})"
+                found["cut"] = f"{share}, after {cut:,} tokens; --max-length 0 keeps all whole"
+        return {name: text for name, text in found.items() if text}
+
+    def names_of_classes(self) -> tuple[str, ...]:
+        return self.classes
+
+
+def read_notes(train: Mapping[str, str], test: Mapping[str, str]) -> dict[str, str]:
+    """The notes of both sets: those of the first, and what was skipped of each, if they are different files."""
+    found = dict(train)
+    if train is not test and "skipped" in test and train.get("skipped") != test["skipped"]:
+        found["skipped"] = "; ".join([*filter(None, [train.get("skipped")]), f"to evaluate on: {test['skipped']}"])
+    return found
+
+
+def to_skip(problem: BadData) -> BadData:
+    """The problem with the remedy of tasks that have the field `skip_bad`; a list of several has it already."""
+    return BadData(f"{problem} With --skip-bad it is left out.") if problem.count == 1 else problem
+
+
+def _shares(labels: list[np.ndarray], names: list[str]) -> str:
+    """The classes with their counts in both sets together."""
+    held = np.bincount(labels[1], minlength=len(names))
+    counts = np.bincount(labels[0], minlength=len(names)) + held
+    order = np.argsort(-counts, kind="stable").tolist()
+    shown = [f"{brief(names[i], 30)} {counts[i]:,}" for i in order]
+    few = FEW // 4
+    parts = shown if len(shown) <= FEW else [*shown[:few], "...", *shown[-few:]]
+    without = int((held == 0).sum())
+    more = f"; {without:,} without an example to evaluate on" if without else ""
+    return f"{len(names):,}: {', '.join(parts)}{more}"
+
+
+def _spread(values: np.ndarray) -> str:
+    low, middle, high = np.percentile(values, (0, 50, 100))
+    return f"{low:.4g} to {high:.4g}, median {middle:.4g}, mean {values.mean():.4g}, deviation {values.std():.4g}"
+
+
+def _lengths(lengths: np.ndarray) -> str:
+    middle, most = (int(x) for x in np.percentile(lengths, (50, 95)))
+    return f"median {middle:,}, 95 % have up to {most:,}, the longest {lengths.max():,}"

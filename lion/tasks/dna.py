@@ -1,13 +1,15 @@
 """Masked nucleotides of a genome."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lion.data import fasta, fetch
 from lion.data.corpora import several
-from lion.data.genomes import MaskedNucleotides, Windows
+from lion.data.genomes import MaskedNucleotides, Windows, fitted
 from lion.limits import ShareBelowOne, SomeShare, Tokens
 from lion.machine import to_train
 from lion.models.heads import IGNORED
@@ -15,6 +17,7 @@ from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Prediction, Task, Trained, classified, register_task
+from lion.terminal import plural
 from lion.train.config import Optim, Run
 
 TOKENS = len(fasta.VOCABULARY)
@@ -25,10 +28,10 @@ OF_DNA = dict.fromkeys(("model.vocab_size", "model.classes", "model.answer"), "t
 @dataclass(frozen=True)
 class DnaTask(Task):
     data: str = "chromosome"  # FASTA files; "chromosome": the first of C. elegans, which is fetched
-    length: Tokens = 16384  # nucleotides of a window
+    length: Tokens = 16384  # nucleotides of a window; fewer, if the genome is small
     mask: SomeShare = 0.15  # share of the nucleotides that are hidden
     holdout: ShareBelowOne = 0.1  # share of the genome, for the eval set
-    block: Tokens = 1 << 18  # nucleotides that are held out in one piece
+    block: Tokens = 1 << 18  # nucleotides that are held out in one piece; fewer, if the genome is small
     reverse_complement: bool = True  # half of the windows for training are read from the other strand
     model: LongConfig = field(default_factory=LongConfig)
 
@@ -39,16 +42,31 @@ class DnaTask(Task):
 
     def resolved(self) -> "DnaTask":
         model = replace(self.model, vocab_size=TOKENS, classes=fasta.BASES, answer="token")
-        return replace(self, model=placed(model, self.length))
+        length, block = fitted(self._genome(), self.length, holdout=self.holdout, block=self.block)
+        return replace(self, length=length, block=block, model=placed(model, length))
 
     def make_model(self) -> nn.Module:
         return to_train(lambda: LongModel(self.model))
 
-    def windows(self, split: str) -> Windows:
+    def _genome(self) -> fasta.Genome:
         names = several(self.data)
         for name in {*names} & {*fasta.NAMED}:
             fetch(name)
-        return Windows(fasta.Genome(names), self.length, split, holdout=self.holdout, block=self.block)
+        return fasta.Genome(names)
+
+    def windows(self, split: str) -> Windows:
+        return Windows(self._genome(), self.length, split, holdout=self.holdout, block=self.block)
+
+    def facts(self, train_set: Any, eval_set: Any) -> dict[str, str]:
+        genome, small = self._genome(), self.length < DnaTask.length or self.block < DnaTask.block
+        gaps = int(np.diff(genome.gaps, axis=1).sum())
+        without = f", {gaps:,} in gaps, which are left out" if gaps else ""
+        usual = f"; usual are {DnaTask.length:,} and {DnaTask.block:,}, for larger genomes" if small else ""
+        return {
+            "genome": f"{len(genome):,} nucleotides in {plural(len(genome.names), 'record')} of {self.data}{without}",
+            "split": f"{plural(len(train_set), 'window')} to train on, {len(eval_set):,} to evaluate on",
+            "windows": f"of {self.length:,} nucleotides, held out in blocks of {self.block:,}{usual}",
+        }
 
     def train_set(self, seed: int) -> Examples:
         return MaskedNucleotides(self.windows("train"), self.mask, seed, reverse_complement=self.reverse_complement)

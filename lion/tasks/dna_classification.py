@@ -1,6 +1,7 @@
 """Classes of DNA sequences, or a number for each."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Trained, register_task
-from lion.tasks._labelled import LabelledTask, Plain
+from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.tasks.dna import OF_DNA, TOKENS
 from lion.train.config import Optim, Run
 
@@ -29,10 +30,11 @@ class KnownSequences(Known):
 @dataclass(frozen=True)
 class DnaClassificationTask(LabelledTask):
     dataset: Annotated[str, OneOf(("file", "splice"))] = "file"  # "file": your own; "splice" is fetched
-    data: str = ""  # the file: a table (.csv, .tsv, .jsonl, .parquet) or FASTA with labels in its headers
+    data: str = ""  # the file: a table (.csv, .tsv, .json, .parquet) or FASTA with labels in its headers
     test: str = ""  # a file for the eval set; "": a fifth is held out
     sequence_column: str = ""  # the one with the sequence, in a table; "": the one with a usual name
     label_column: str = ""
+    skip_bad: bool = False  # leave out rows that cannot be used
     classes: tuple[str, ...] = ()  # their names in order; "": as found in the data
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
@@ -41,6 +43,7 @@ class DnaClassificationTask(LabelledTask):
     model: LongConfig = field(default_factory=LongConfig)
 
     unit = "sequence"
+    share = "a fifth"
     tunable = ("reverse_complement",)
     decided = OF_DNA | {"model.max_tokens": "the longest sequence, or --max_length"}
     known = KnownSequences
@@ -76,6 +79,12 @@ class DnaClassificationTask(LabelledTask):
             return None
         parts = (self._sequences(split) for split in ("train", "test"))
         return Plain("sequences", *(([fasta.decode(x) for x in part.tokens], part.labels) for part in parts))
+
+    def source(self) -> str:
+        return self.data or f"the set {self.dataset}"
+
+    def notes(self) -> Mapping[str, str]:
+        return read_notes(*(self._sequences(split).notes for split in ("train", "test")))
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"])

@@ -1,6 +1,6 @@
 """Image classification."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from lion.data import lion_data_folder
 from lion.data.augment import Augment, Mixup
 from lion.data.digests import digest
+from lion.data.findings import BadData
 from lion.limits import PixelsOrAll, Positive, Share
 from lion.machine import to_train
 from lion.models.registry import MODELS
 from lion.models.vision import VisionConfig, VisionModel
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Known, Prediction, Task, Trained, cached, classified, register_task
+from lion.tasks import Batch, Examples, Known, Prediction, Trained, cached, register_task
+from lion.tasks._labelled import LabelledTask, to_skip
 from lion.train.config import Optim, Run
 from lion.train.distill import Distill, distillation_loss, load_teacher
 
@@ -35,7 +37,7 @@ class KnownImages(Known):
 
 @register_task("images")
 @dataclass(frozen=True)
-class ImageTask(Task):
+class ImageTask(LabelledTask):
     dataset: str = "digits"  # "folder": your own; or digits, mnist, cifar10, cifar100, imagenet
     data: str = ""  # your folder with a subfolder for each class; or where a known set is
     image_size: PixelsOrAll = 0  # pixels along both sides, to which images are resized; 0: as they are
@@ -44,7 +46,11 @@ class ImageTask(Task):
     mixup: Mixup = field(default_factory=Mixup)
     smoothing: Share = 0.0  # of labels: so much of each goes to all classes alike
     distill: Distill = field(default_factory=Distill)
+    skip_bad: bool = False  # leave out pictures of a folder that cannot be decoded
+    by_content: bool = True  # hold copies of a picture out together; false: as runs of earlier versions did
 
+    numbers = False
+    share = "a fifth"
     unit = "image"
     tunable = ("augment", "mixup", "smoothing", "distill")
     decided = OF_DATA
@@ -87,8 +93,27 @@ class ImageTask(Task):
         right = (logits.argmax(-1) == batch["label"]).float().mean()
         return loss, {"accuracy": right}
 
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        return classified(model(batch["image"]), batch["label"])
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["image"])
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return super().metrics if self.dataset == "folder" else ("accuracy",)
+
+    def source(self) -> str:
+        return self.data or f"the set {self.dataset}"
+
+    def held_out(self) -> str:
+        train, test = (getattr(self._load(split), "root", None) for split in ("train", "test"))
+        if test != train:
+            return f"all of {test}"
+        return super().held_out() if test else "its test set"
+
+    def notes(self) -> Mapping[str, str]:
+        return self._load("train").notes
+
+    def names_of_classes(self) -> tuple[str, ...]:
+        return tuple(self._load("train").classes)
 
     def digests(self) -> dict[str, str]:
         if self.distill.kind == "none":
@@ -115,7 +140,11 @@ class ImageTask(Task):
         from lion.data.images import load_images
 
         data = Path(self.data).expanduser() if self.data else None
-        return cached(load_images, self.dataset, split, data=data, size=self.image_size or None)
+        how = {"skip_bad": self.skip_bad, "by_content": self.by_content}
+        try:
+            return cached(load_images, self.dataset, split, file=None, data=data, size=self.image_size or None, **how)
+        except BadData as problem:
+            raise to_skip(problem) from None
 
 
 def _channels(name: str, numbers: Sequence[float], config: VisionConfig, folder: Path) -> Tensor:

@@ -1,7 +1,7 @@
 """Classes of texts or of pairs of texts, or a number for each."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from lion.data import fetch, lion_data_folder, stratified
 from lion.data.glue import GLUE, glue
-from lion.data.labelled import Labelled, LabelledTexts, Text, imdb, labelled
+from lion.data.labelled import Labelled, LabelledTexts, Text, chosen_cut, imdb, labelled
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model
 from lion.files import read_json
-from lion.limits import OneOf, Positive, Tokens, TokensOrAll, Vocabulary
+from lion.limits import OneOf, Positive, TokensOrAll, Vocabulary
 from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig, init_linear
 from lion.models.heads import POOLINGS
@@ -25,7 +25,7 @@ from lion.ops.checks import one_of
 from lion.progress import working
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Trained, cached, register_task
-from lion.tasks._labelled import LabelledTask, Plain
+from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.tasks._tokenized import OF_TOKENIZER, TokenizedTask, check_text, trained_tokenizer, with_room
 from lion.train.config import Optim, Run
 from lion.train.distill import model_folder
@@ -48,12 +48,13 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     test: str = ""  # a file for the eval set; "": what the set has for that, of a file a tenth; mnli: also "mismatched"
     text_column: str = ""  # the one with the text; "": the one with a usual name. Pairs: two, with a comma
     label_column: str = ""
+    skip_bad: bool = False  # leave out rows that cannot be used
     classes: tuple[str, ...] = ()  # their names in order; "": as found in the data
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     tokenizer: str = ""
     vocab_size: Vocabulary = 8192  # tokens of a tokenizer that is made
-    max_length: Tokens = 256  # tokens of a text; what is longer is cut
+    max_length: TokensOrAll | None = None  # tokens of a text; 0: all; none: one in a hundred is cut, if much longer
     start: str = ""  # a run of `mlm` or `text`, or its model, to go on from; `model` then counts for its dropout only
     pooling: Annotated[str, OneOf(POOLINGS)] = "cls"  # what is classified: the first token, or the "mean"
     model: EncoderConfig = field(default_factory=EncoderConfig)
@@ -69,7 +70,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     def resolved(self) -> "TextClassificationTask":
         if self.dataset == "file" and not self.data:
             raise ValueError(
-                "there is no data; expected a table (.csv, .tsv, .jsonl or .parquet) with a column `text` and a column "
+                "there is no data; expected a table (.csv, .tsv, .json or .parquet) with a column `text` and a column "
                 "`label`, a row for each text: lion train text --data reviews.csv"
             )
         train = self.texts("train")
@@ -78,14 +79,32 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         tokenizer = found.text_tokenizer()
         if self.start:
             model = replace(_config_of(self.start).encoder(), dropout=self.model.dropout)
-            if model.positions == "learned" and self.max_length > model.max_tokens:
-                raise ValueError(
-                    f"max_length is {self.max_length}, but the model in {self.start} has learned positions for "
-                    f"{model.max_tokens} tokens; expected no more."
-                )
-            return replace(found, model=model)
+            most = model.max_tokens if model.positions == "learned" else 0
+            return replace(found, model=model, max_length=found._cut(tokenizer, most))
         model = replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id)
-        return replace(found, model=with_room(model, self.max_length))
+        cut = found._cut(tokenizer)
+        if model.positions == "learned":
+            cut = cut or int(found._lengths(tokenizer).max())
+            model = with_room(model, cut)
+        return replace(found, model=model, max_length=cut)
+
+    def _cut(self, tokenizer: TextTokenizer, most: int = 0) -> int:
+        """The tokens that texts are cut to; `most`: those that there are learned positions for."""
+        cut = chosen_cut(self._lengths(tokenizer)) if self.max_length is None else self.max_length
+        if not most:
+            return cut
+        needed = cut or int(self._lengths(tokenizer).max())
+        if self.max_length is not None and needed > most:
+            what = "" if cut else f" (all), and a text has {needed:,} tokens"
+            raise ValueError(
+                f"max_length is {cut}{what}, but the model in {self.start} has learned positions for {most} tokens; "
+                "expected no more."
+            )
+        return min(cut or most, most)
+
+    def _lengths(self, tokenizer: TextTokenizer) -> np.ndarray:
+        splits = [self.texts(split) for split in ("train", "test")]
+        return np.concatenate([LabelledTexts(x.texts, x.labels, tokenizer).lengths for x in splits])
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -97,6 +116,18 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         if (self.dataset, self.test) == ("mnli", "mismatched"):
             return _glue(self, "validation_mismatched")
         return self.read_texts(self.test, functools.partial(self.texts, "train"))
+
+    def source(self) -> str:
+        return self.data or f"the set {self.dataset}"
+
+    def held_out(self) -> str:
+        own = self.test or self.dataset == "file"
+        return (
+            super().held_out() if own else "a fifth of every class" if self.dataset == "imdb" else "its validation set"
+        )
+
+    def notes(self) -> Mapping[str, str]:
+        return read_notes(*(self.texts(split).notes for split in ("train", "test")))
 
     def read_texts(self, path: str, train: Callable[[], Labelled] | None = None) -> Labelled:
         pair = tuple(self.text_column.split(","))
@@ -137,7 +168,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     def _examples(self, split: str) -> LabelledTexts:
         found = self.texts(split)
         with working("tokenizing the texts"):
-            return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length)
+            return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length or 0)
 
     def plain(self) -> Plain | None:
         if self.dataset != "file":
@@ -153,7 +184,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
     def to_predict(self) -> Known:
         pairs = not isinstance(self.texts("train").texts[0], str)
-        return KnownTexts(self.classes, self.max_length, pairs)
+        return KnownTexts(self.classes, self.max_length or 0, pairs)
 
     def predict(self, trained: Trained, given: str) -> Prediction:
         """given: a text."""
@@ -222,7 +253,7 @@ def _file(task: TextClassificationTask, split: str) -> Labelled:
             f"{task.data} has {len(found.labels)} rows, too few to hold any out; expected two of a class, at least: "
             "add some, or give others with --test FILE."
         )
-    return Labelled([found.texts[i] for i in kept], np.asarray(found.labels)[kept], found.classes)
+    return found.part(kept)
 
 
 def _imdb(task: TextClassificationTask, split: str) -> Labelled:

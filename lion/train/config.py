@@ -73,6 +73,7 @@ class Run:
         kind = configs.checked(
             Annotated[str, limits.OneOf(kinds())], legacy.task_kind(task.pop("kind", None)), f"{place}.kind"
         )
+        task = {**legacy.MISSING.get(kind, {}), **task}
         return configs.from_json(Run, {**run, "task": configs.from_json(task_class(kind), task, place)}, where)
 
     def changed(self, changes: Mapping[str, str]) -> "Run":

@@ -5,6 +5,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from lion.train.config import Saved, read_run
 
 CONFIG = "run.json"
 LOCK = ".lock"
+METRICS = "metrics.jsonl"
 TOKENIZER = "tokenizer"
 CHECKPOINTS = "checkpoints"
 _held: set[Path] = set()  # folders of this process, which the system's lock does not keep out
@@ -26,10 +28,15 @@ class RunFolder:
     def __init__(self, path: Path):
         self.path = path
         self._lock: IO[str] | None = None
+        self._before: set[str] | None = None  # what was in it; None if it has had a run
+        self._made: list[Path] = []  # folders that were not there, the innermost first
 
     @property
     def has_run(self) -> bool:
-        return (self.path / CONFIG).exists()
+        """Whether there is a run in it that has got further than its start: one that was killed before is none."""
+        metrics, others = self.path / METRICS, (self.path / CHECKPOINTS, self.path / "model")
+        began = (metrics.exists() and metrics.stat().st_size > 0) or any(x.exists() for x in others)
+        return began and (self.path / CONFIG).exists()
 
     @property
     def tokenizer(self) -> Path:
@@ -41,8 +48,10 @@ class RunFolder:
         whole = self.path.resolve()
         if whole in _held:
             raise ValueError(f"{self.path} is in use: this process trains in it already.")
+        self._made = [x for x in (self.path, *self.path.parents) if not x.exists()]
         with self.writing("the lock"):
             self.path.mkdir(parents=True, exist_ok=True)
+            self._before = None if self.has_run else {x.name for x in self.path.iterdir()}
             self._lock = (self.path / LOCK).open("a+")
         try:
             import fcntl
@@ -73,6 +82,17 @@ class RunFolder:
             _held.discard(self.path.resolve())
             self._lock.close()
             self._lock = None
+
+    def withdraw(self) -> None:
+        """Remove what this process has written into the folder, of a run that has failed before its first step."""
+        if self._before is None or not self.path.exists():
+            return
+        for path in self.path.iterdir():
+            if path.name not in self._before:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with contextlib.suppress(OSError):  # others have written into it
+            for folder in self._made:
+                folder.rmdir()
 
     @contextlib.contextmanager
     def writing(self, what: str, kept: str = "") -> Iterator[None]:

@@ -73,12 +73,13 @@ class Trainer:
             keep_memory()
             if run.precision == "bfloat16":
                 amx.refuse()
-        self.folder, self.alone = RunFolder(folder), False
+        self.folder, self.alone, self.started = RunFolder(folder), False, False
         self.main = self.accelerator.is_main_process
         try:
             self._prepare(run, resume, accept, recipe)
         except BaseException:
             self.folder.unlock()
+            self.folder.withdraw()
             raise
 
     def _prepare(self, run: Run, resume: bool, accept: Sequence[str], recipe: str | None) -> None:
@@ -118,6 +119,7 @@ class Trainer:
         with working("loading TensorBoard"):
             self.report = Report(self.folder, self.task, self.steps, main=self.main, resumed_at=self.begin)
         self.report.clock = Clock(self.begin, self.steps, self.eval_every, len(self.eval_set) / run.batch)
+        self.report.read(self.task.facts(self.train_set, self.eval_set))
         world, count = self.accelerator.num_processes, len(self.train_set)
         self.report.say(facts(announcement(run, self.bare, self.steps, count, self.device, world)))
         if resume:
@@ -189,7 +191,7 @@ class Trainer:
         with caught_signals() as signals:
             for step in range(self.begin, self.steps):
                 shown = self._step(step, examples)
-                done = step + 1
+                self.started, done = True, step + 1
                 log = done % self.config.log_every == 0 or done == self.steps
                 self.report.step(done, self.config.batch, shown if log else None)
                 if done % self.eval_every == 0 or done == self.steps:
@@ -222,12 +224,16 @@ class Trainer:
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
+        failed = True
         try:
             yield
+            failed = False
         finally:
             self.report.close()
             self.accelerator.end_training()
             self.folder.unlock()
+            if failed and not self.started:
+                self.folder.withdraw()
 
     def _step(self, step: int, examples: Iterator[Batch]) -> dict[str, float]:
         """One step of the optimizer."""

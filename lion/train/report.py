@@ -18,10 +18,10 @@ from lion.progress import in_kernel, make_bar
 from lion.tasks import Task
 from lion.terminal import facts, milliseconds
 from lion.train.clock import Clock
-from lion.train.folder import RunFolder
+from lion.train.folder import METRICS, RunFolder
 from lion.train.metrics import SHARES
 
-METRICS, ENVIRONMENT, CURVES = "metrics.jsonl", "environment.json", "curves.png"
+ENVIRONMENT, CURVES, DATA = "environment.json", "curves.png", "data.json"
 BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
 EVALUATING = "evaluating"
 LARGEST = 1 << 1000  # whole numbers beyond it do not fit into a float
@@ -142,6 +142,12 @@ class Report:
                 self._bar.write(text, file=sys.stdout)
             else:
                 print(text, flush=True)
+
+    def read(self, found: dict[str, str]) -> None:
+        """Say what was read of the data, and keep it in data.json."""
+        if self.main and found:
+            self.folder.write_json(DATA, found)
+            self.say(facts(found.items()))
 
     def close(self) -> None:
         if self._file is not None:

@@ -151,11 +151,13 @@ def test_timm_is_seeded_by_the_key_and_leaves_the_callers_generators_alone():
 
 @pytest.mark.parametrize("augment", [POLICY, Augment(pad_crop=6, flip=True)])
 def test_the_same_picture_twice_is_changed_twice(tmp_path, augment):
-    (tmp_path / "cat").mkdir()
     picture = Image.fromarray(np.random.default_rng(SEED).integers(0, 256, (16, 16, 3), dtype=np.uint8))
-    for i in range(6):
-        picture.save(tmp_path / "cat" / f"{i}.png")
-    found = load_images("folder", "train", data=tmp_path, size=16).with_augmentation(augment, seed=0)
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(6):
+            picture.save(tmp_path / name / f"{i}.png")
+    images = load_images("folder", "train", data=tmp_path, size=16, by_content=False)
+    found = images.with_augmentation(augment, seed=0)
     images = found.__getitems__([(0, i) for i in range(4)])["image"]
     assert len({image.numpy().tobytes() for image in images}) == 4
 

@@ -79,7 +79,8 @@ def test_json_that_is_hard_to_read(tmp_path):
 def test_messages_stay_short(tmp_path):
     path = tmp_path / "x.csv"
     for content in (
-        f"{'x' * 9999},{'x' * 9999}\n1,2\n",
+        f"{'x' * 9999},{'x' * 9999},y\n1,2,z\n",
+        f"text,{'x' * 9999}\n1,2\n",
         ",".join(map(str, range(5000))) + "\n1\n",
         f"text,label\na,{'x' * 9999}\n",
     ):
@@ -180,7 +181,7 @@ def test_pictures_that_are_strips(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for number in range(2):
-            Image.new("RGB", (1, 20_000) if name == "a" else (20_000, 1), (90, 60, 30)).save(
+            Image.new("RGB", (1, 20_000) if name == "a" else (20_000, 1), (90, 60, number)).save(
                 tmp_path / name / f"{number}.png"
             )
     for split in ("train", "test"):
