@@ -1,4 +1,4 @@
-"""The look of the demo's report: HTML elements, plots as SVG, pictures as PNG, and the style sheet.
+"""The look of pages: HTML elements, plots as SVG, pictures as PNG, and the style sheet.
 
 The page loads nothing, and no library draws: plots take their colours from the style sheet, so that they follow the
 reader's light or dark mode, and stay sharp on paper.
