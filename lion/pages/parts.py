@@ -33,9 +33,9 @@ def _anchor(title: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in title.lower())
 
 
-def opening(title: str, lead: str, cards: Sequence[Html], *, beside: str = "") -> Html:
+def opening(title: str, leads: Sequence[str], cards: Sequence[Html]) -> Html:
     """The header of a page."""
-    words = [tag("p", text, class_="lead") for text in (lead, beside) if text]
+    words = [tag("p", lead, class_="lead") for lead in leads]
     return tag("header", tag("p", "lion", class_="brand"), tag("h1", title), *words, tag("dl", *cards, class_="cards"))
 
 

@@ -18,8 +18,8 @@ class LabelledTask(Task):
     label_column: str
     classes: tuple[str, ...]
     numbers: bool  # labels are numbers, not classes
-    metrics_of_classes = ("accuracy", "macro_f1")
-    metrics_of_numbers = ("spearman", "pearson")
+    metrics_of_classes: tuple[str, ...] = ("accuracy", "macro_f1")
+    metrics_of_numbers: tuple[str, ...] = ("spearman", "pearson")
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """[B, classes], or [B, 1] where labels are numbers."""
@@ -37,7 +37,9 @@ class LabelledTask(Task):
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         output, right = self.outputs(model, batch), batch["label"]
         if not self.numbers:
-            return {**classified(output, right), "predicted": output.argmax(-1), "right": right}
+            probability, predicted = output.detach().float().softmax(-1).max(-1)
+            kept = {"predicted": predicted, "right": right, "probability": probability}
+            return {**classified(output, right), **kept}
         predicted = output[:, 0].float()
         sums = {"loss": F.mse_loss(predicted, right, reduction="sum"), "examples": right.new_tensor(len(right))}
         return {**sums, "predicted": predicted.detach(), "right": right}

@@ -16,7 +16,8 @@ from lion.machine import to_train
 from lion.models.registry import MODELS
 from lion.models.vision import VisionConfig, VisionModel
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Known, Prediction, Task, Trained, cached, classified, register_task
+from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cached, register_task
+from lion.tasks._labelled import LabelledTask
 from lion.train.config import Optim, Run
 from lion.train.distill import Distill, distillation_loss, load_teacher
 
@@ -32,7 +33,7 @@ class KnownImages(Known):
 
 @register_task("images")
 @dataclass(frozen=True)
-class ImageTask(Task):
+class ImageTask(LabelledTask):
     dataset: str = "digits"  # a key of lion.data.images.IMAGE_SETS
     data: str = ""  # where it is, if not in the usual place
     image_size: PixelsOrAll = 0  # 0: as the images are
@@ -43,6 +44,8 @@ class ImageTask(Task):
     distill: Distill = field(default_factory=Distill)
 
     unit = "image"
+    numbers = False
+    metrics_of_classes = ("accuracy",)
     tunable = ("augment", "mixup", "smoothing", "distill")
     known = KnownImages
     usage = "lion predict {run} photo.png"
@@ -78,8 +81,16 @@ class ImageTask(Task):
         right = (logits.argmax(-1) == batch["label"]).float().mean()
         return loss, {"accuracy": right}
 
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        return classified(model(batch["image"]), batch["label"])
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["image"])
+
+    def shown(self, index: int) -> Shown:
+        """The image as the model sees it: resized, and cropped to its middle."""
+        images = self._load("test")
+        mean, std = (torch.tensor(x)[:, None, None] for x in (images.mean, images.std))
+        pixels = images.__getitems__([(0, index)])["image"][0] * std + mean  # [C, H, W], 0 to 1
+        pixels = pixels.clamp(0, 1).mul(255).round().byte().expand(3, -1, -1).permute(1, 2, 0)
+        return Shown("image", pixels.numpy(), images.path(index))
 
     def digests(self) -> dict[str, str]:
         if self.distill.kind == "none":

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from lion import files
+from lion import files, machine
 from lion._version import __version__
 from lion.tasks import Task
+from lion.terminal import duration
 from lion.train.folder import RunFolder
 from lion.train.metrics import SHARES
 
@@ -70,7 +71,7 @@ class Report:
             done = step - self._first_step
             left = (self.steps - step) * (self._last_line - self._began) / max(1, done)
             speed = f"{_number(rate)} {self.unit}s/s"
-            self.say(f"step {step:,} of {self.steps:,}: {_line(shown)}, {speed}, {_time(left)} left")
+            self.say(f"step {step:,} of {self.steps:,}: {_line(shown)}, {speed}, {duration(left)} left")
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
         if self.main:
@@ -138,6 +139,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": f"{platform.system()} {platform.machine()}",
+        "processor": machine.description(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "threads": torch.get_num_threads(),
         "processes": int(os.environ.get("WORLD_SIZE", 1)),
@@ -190,10 +192,3 @@ def _line(metrics: dict[str, float]) -> str:
 
 def _number(x: float) -> str:
     return f"{x:,.0f}" if x >= 10 else f"{x:.2g}"
-
-
-def _time(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -78,7 +78,7 @@ def _header(demo: Demo, digits: Digits) -> Html:
         f"this machine: {digits.trained_on:,} digits for training, {len(digits.labels):,} for evaluation."
     )
     title = f"Attention that trains like a Transformer and runs like an RNN, with {same} predictions."
-    return opening(title, lead, _cards(demo, len(digits.labels)))
+    return opening(title, [lead], _cards(demo, len(digits.labels)))
 
 
 def _cards(demo: Demo, images: int) -> list[Html]:
