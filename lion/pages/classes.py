@@ -8,7 +8,7 @@ from lion.pages.charts import matrix
 from lion.pages.examples import MOST, gallery, words_of
 from lion.pages.figures import Html, key, picture, tag
 from lion.pages.outcome import Baseline, Outcome, metric_name, score
-from lion.pages.parts import card, panel, table
+from lion.pages.parts import card, named, panel, table
 from lion.terminal import brief
 from lion.train.evaluate import Examined
 from lion.train.metrics import counts_of
@@ -52,7 +52,7 @@ def _classes(run: Examined, names: Sequence[str]) -> list[Html]:
     others = {name: x for name, x in run.metrics.items() if name not in ("loss", "accuracy")}
     words = "Precision: of those predicted as this class, the share that are. Recall: of this class, the share found."
     extra = "".join(f" The {metric_name(name)} over all is {score(name, x)}." for name, x in others.items())
-    note = f"The {min(LISTED, len(names))} worst of {len(names):,} classes." if len(names) > LISTED else ""
+    note = f"The {min(LISTED, len(names))} worst of {len(names):,} classes, worst first." if many else ""
     header = ["class", "examples", "precision", "recall", "F1"]
     listed = tag("div", table(header, [row for _, row in rows[:LISTED]]), class_="long" if many else "whole")
     return [tag("p", words + extra), panel(listed, note), *_confusion(run, names)]
@@ -74,17 +74,17 @@ def _confusion(run: Examined, names: Sequence[str]) -> list[Html]:
     wrong = which // count != which % count
     order = often[wrong].argsort(descending=True)[:PAIRS]
     rows = [
-        [names[pair // count], tag("span", names[pair % count], class_="plain"), f"{times:,}"]
+        [named(names[pair // count], f"predicted as {names[pair % count]}"), f"{times:,}"]
         for pair, times in zip(which[wrong][order].tolist(), often[wrong][order].tolist(), strict=True)
     ]
-    parts = [panel(table(["true class", "predicted as", "times"], rows), "The pairs that are confused most.")]
+    parts = [panel(table(["class", "times"], rows), "The pairs that are confused most.")]
     if count > DRAWN:
         return parts
     counts = pairs.bincount(minlength=count * count).reshape(count, count).numpy()
     shares = np.sqrt(counts / counts.sum(1, keepdims=True).clip(min=1))
     drawn = tag("div", picture("lion_s", shares, "confusion matrix"), class_="square")
     note = f"The confusion matrix of all {count} classes: a row is a true class, a column a predicted one."
-    legend = key("lion_s", "none", "all of a row")
+    legend = tag("div", key("lion_s", "none", "all of a row"), class_="title")
     return [*parts, tag("div", drawn, tag("p", note, class_="note"), legend, class_="panel")]
 
 

@@ -144,14 +144,14 @@ def test_many_classes(tmp_path):
     markup, words = page(finished(tmp_path, names, predicted.tolist(), right.tolist()))
     assert "confusion matrix of all 700 classes" in words
     assert "The pairs that are confused most." in words
-    assert "class 3class 51" in words
+    assert "class 3 predicted as class 51" in words
     assert 'class="cell"' not in markup
     assert 'width="700" height="700"' in markup
-    assert "The 500 worst of 700 classes." in words
+    assert "The 500 worst of 700 classes, worst first." in words
     # Thousands are listed only.
     names = [f"class {i}" for i in range(5000)]
     _, words = page(finished(tmp_path, names, [4999, 3], [3, 3]))
-    assert "class 3class 49991" in words
+    assert "class 3 predicted as class 49991" in words
     assert "confusion matrix" not in words
 
 
