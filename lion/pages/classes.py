@@ -52,10 +52,10 @@ def _classes(run: Examined, names: Sequence[str]) -> list[Html]:
     others = {name: x for name, x in run.metrics.items() if name not in ("loss", "accuracy")}
     words = "Precision: of those predicted as this class, the share that are. Recall: of this class, the share found."
     extra = "".join(f" The {metric_name(name)} over all is {score(name, x)}." for name, x in others.items())
-    note = f"The {min(LISTED, len(names))} worst of {len(names):,} classes, worst first." if many else ""
+    note = f"The {LISTED} worst of {len(names):,} classes, worst first." if len(names) > LISTED else "Worst first."
     header = ["class", "examples", "precision", "recall", "F1"]
     listed = tag("div", table(header, [row for _, row in rows[:LISTED]]), class_="long" if many else "whole")
-    return [tag("p", words + extra), panel(listed, note), *_confusion(run, names)]
+    return [tag("p", words + extra), panel(listed, note if many else ""), *_confusion(run, names)]
 
 
 def _share(part: float, whole: float) -> str:
