@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -17,17 +18,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lion.cli.data import add_data
     from lion.cli.demo import add_demo
     from lion.cli.info import add_doctor, add_list
-    from lion.cli.runs import add_eval, add_generate, add_predict
+    from lion.cli.runs import add_eval, add_generate, add_predict, add_report
     from lion.cli.training import add_distill, add_train, split_fields
 
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch: pages of 2 MiB, or long sequences wait for the system
     parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (add_demo, add_train, add_distill, add_eval, add_predict, add_generate, add_bench, add_data, add_list):
+    for add in (add_demo, add_train, add_distill, add_eval, add_report, add_predict, add_generate, add_bench, add_data):
         add(commands)
+    add_list(commands)
     add_doctor(commands)
     given, fields = list(sys.argv[1:] if argv is None else argv), list[str]()
+    words = shlex.join(["lion", *given])
     if given and given[0] in FREE_OPTIONS:
         given, fields = split_fields(given)
     try:
@@ -36,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(str(problem))
     if rest and args.command not in FREE_OPTIONS:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    args.fields = [*fields, *rest]
+    args.fields, args.words = [*fields, *rest], words
     if args.version:
         from lion._version import __version__
 

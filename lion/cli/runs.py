@@ -1,13 +1,23 @@
-"""`lion eval`, `lion predict` and `lion generate`: commands on a finished run."""
+"""`lion eval`, `lion report`, `lion predict` and `lion generate`: commands on a finished run."""
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lion.cli.arguments import add_number, add_run, checked_form
 from lion.limits import Batch, Beams, Count, CountOrAll, Heat, Seed
 
+if TYPE_CHECKING:
+    from lion.train.evaluate import Examined
+
 
 def add_eval(commands) -> None:
     parser = commands.add_parser("eval", help="evaluate a finished run, in any form")
+    _add_evaluation(parser)
+    parser.set_defaults(run=_eval)
+
+
+def _add_evaluation(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add_number(parser, "--batch", Batch, help="examples at once (as in training)")
     parser.add_argument(
@@ -16,15 +26,30 @@ def add_eval(commands) -> None:
         metavar="FILE",
         help="texts or DNA: evaluate on this file; mnli: on 'mismatched'; lra: on 'test'",
     )
-    parser.set_defaults(run=_eval)
 
 
 def _eval(args: argparse.Namespace) -> None:
-    from lion.train.evaluate import evaluate
+    print(", ".join(f"{name} {x:.4g}" for name, x in _examined(args).metrics.items()))
+
+
+def _examined(args: argparse.Namespace) -> "Examined":
+    from lion.train.evaluate import examine
 
     form = checked_form(args.form)
-    metrics = evaluate(args.folder, form=form, batch=args.batch, test=args.test, device=args.device)
-    print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()))
+    return examine(args.folder, form=form, batch=args.batch, test=args.test, device=args.device)
+
+
+def add_report(commands) -> None:
+    parser = commands.add_parser("report", help="write the page of a finished run again: classes, mistakes, curves")
+    _add_evaluation(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (RUN/report.html)")
+    parser.set_defaults(run=_report)
+
+
+def _report(args: argparse.Namespace) -> None:
+    from lion.pages.run import write_page
+
+    print(f"page: {write_page(_examined(args), args.out)}")
 
 
 def add_predict(commands) -> None:

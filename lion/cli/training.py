@@ -96,13 +96,17 @@ def _run(args: argparse.Namespace) -> None:
         return
     with working("loading PyTorch"):
         need("accelerate", "accelerate", "train")
+        from lion.pages.run import PAGE
         from lion.train.loop import train
 
     with stopping():
-        metrics = train(run, folder, resume=args.resume, accept=args.accept, recipe=args.recipe, device=args.device)
+        names = {"recipe": args.recipe, "command": args.words}
+        metrics = train(run, folder, resume=args.resume, accept=args.accept, device=args.device, **names)
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
         print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()))
         print(f"the run is in {folder}; use it: {run.task.usage.format(run=folder)}")
+        if (folder / PAGE).exists():
+            print(f"see how it went: {folder / PAGE}")
 
 
 def _listing(family: str) -> str:

@@ -51,6 +51,10 @@ class ImageSet(Dataset[dict[str, Tensor]]):
         index = torch.from_numpy(indices.copy())
         return {"image": self._images(epochs, indices), "label": self.labels[index], "index": index}
 
+    def path(self, index: int) -> str:
+        """The file of an image; "" if it has none of its own."""
+        return ""
+
     def digest(self) -> str:
         raise NotImplementedError
 
@@ -151,9 +155,12 @@ class FolderSet(ImageSet):
         pixels, places = self.pixels
         return pixels[places[index]]
 
+    def path(self, index: int) -> str:
+        return str(self.root / os.fsdecode(self.files[index]))
+
     def _open(self, index: int) -> Any:
-        path = self.root / os.fsdecode(self.files[index])
-        return decode(str(path), path)
+        path = self.path(index)
+        return decode(path, path)
 
 
 def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) -> Tensor:

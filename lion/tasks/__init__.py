@@ -8,6 +8,7 @@ from lion.tasks._base import Batch as Batch
 from lion.tasks._base import Examples as Examples
 from lion.tasks._base import Known as Known
 from lion.tasks._base import Prediction as Prediction
+from lion.tasks._base import Shown as Shown
 from lion.tasks._base import Task as Task
 from lion.tasks._base import Trained as Trained
 from lion.tasks._base import cached as cached

@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -87,6 +87,14 @@ class Prediction(NamedTuple):
     name: Callable[[int], str] | None = None  # of a class; None: those of `Known`
 
 
+class Shown(NamedTuple):
+    """An example of the eval set, for people."""
+
+    kind: Literal["image", "text", "series"]
+    content: Any  # image: uint8 [height, width, 3]; text: a str; series: numbers [time, channels], NaN where missing
+    name: str = ""  # where it is from: the path of its file, for instance
+
+
 class Task:
     """Subclasses are frozen dataclasses: their fields are all that a run needs to be repeated."""
 
@@ -135,6 +143,10 @@ class Task:
         """What was read, for people: a name and a line for each fact. A run shows it before its first step, and keeps
         it in data.json."""
         return {}
+
+    def shown(self, index: int) -> Shown | None:
+        """An example of the eval set, for the page of the run; None: there is nothing to show."""
+        return None
 
     def digests(self) -> dict[str, str]:
         """Digests of what the model learns from beside the examples: a tokenizer, a teacher."""

@@ -34,8 +34,8 @@ class LabelledTask(Task):
     classes: tuple[str, ...]
     numbers: bool  # labels are numbers, not classes
     label_scale: tuple[float, float] | None  # mean and deviation that numbers are standardised by; None: the data's
-    metrics_of_classes = ("accuracy", "macro_f1")
-    metrics_of_numbers = ("spearman", "pearson", "rmse")
+    metrics_of_classes: tuple[str, ...] = ("accuracy", "macro_f1")
+    metrics_of_numbers: tuple[str, ...] = ("spearman", "pearson", "rmse")
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """[B, classes], or [B, 1] where labels are numbers: standardised ones (`in_units`)."""
@@ -69,7 +69,9 @@ class LabelledTask(Task):
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         output, right = self.outputs(model, batch), batch["label"]
         if not self.numbers:
-            return {**classified(output, right), "predicted": output.argmax(-1), "right": right}
+            probability, predicted = output.detach().float().softmax(-1).max(-1)
+            kept = {"predicted": predicted, "right": right, "probability": probability}
+            return {**classified(output, right), **kept}
         standard, (mean, std) = output[:, 0].float(), self.label_scale or (0.0, 1.0)
         loss = F.mse_loss(standard, (right - mean) / std, reduction="sum")
         predicted = self.in_units(standard.detach())

@@ -15,7 +15,7 @@ from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Known, Prediction, Trained, register_task
+from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, register_task
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.tasks.dna import OF_DNA, TOKENS
 from lion.train.config import Optim, Run
@@ -88,6 +88,9 @@ class DnaClassificationTask(LabelledTask):
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"])
+
+    def shown(self, index: int) -> Shown:
+        return Shown("text", fasta.decode(self._sequences("test").tokens[index]))
 
     def to_predict(self) -> Known:
         return KnownSequences(self.classes, self.max_length)

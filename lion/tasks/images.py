@@ -18,7 +18,7 @@ from lion.machine import to_train
 from lion.models.registry import MODELS
 from lion.models.vision import VisionConfig, VisionModel
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Known, Prediction, Trained, cached, register_task
+from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cached, register_task
 from lion.tasks._labelled import LabelledTask, to_skip
 from lion.train.config import Optim, Run
 from lion.train.distill import Distill, distillation_loss, load_teacher
@@ -114,6 +114,14 @@ class ImageTask(LabelledTask):
 
     def names_of_classes(self) -> tuple[str, ...]:
         return tuple(self._load("train").classes)
+
+    def shown(self, index: int) -> Shown:
+        """The image as the model sees it: resized, and cropped to its middle."""
+        images = self._load("test")
+        mean, std = (torch.tensor(x)[:, None, None] for x in (images.mean, images.std))
+        pixels = images.__getitems__([(0, index)])["image"][0] * std + mean  # [C, H, W], 0 to 1
+        pixels = pixels.clamp(0, 1).mul(255).round().byte().expand(3, -1, -1).permute(1, 2, 0)
+        return Shown("image", pixels.numpy(), images.path(index))
 
     def digests(self) -> dict[str, str]:
         if self.distill.kind == "none":

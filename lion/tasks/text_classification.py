@@ -24,7 +24,7 @@ from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.progress import working
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Known, Prediction, Trained, cached, register_task
+from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cached, register_task
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.tasks._tokenized import OF_TOKENIZER, TokenizedTask, check_text, trained_tokenizer, with_room
 from lion.train.config import Optim, Run
@@ -178,6 +178,10 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"], batch.get("token_type_ids")).logits
+
+    def shown(self, index: int) -> Shown:
+        text = self.texts("test").texts[index]
+        return Shown("text", text if isinstance(text, str) else " / ".join(text))
 
     def using(self, folder: Path) -> "TextClassificationTask":
         return replace(self, tokenizer=str(folder), start="")

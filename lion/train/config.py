@@ -109,6 +109,7 @@ class Saved(NamedTuple):
     recipe: str | None
     run: Run
     to_predict: dict[str, Any]
+    command: str = ""  # that began the run, if it is known
 
 
 def read_run(path: Path) -> Saved:
@@ -118,4 +119,5 @@ def read_run(path: Path) -> Saved:
     recipe = configs.checked(str | None, plain.get("recipe"), f"{place}recipe")
     recipe = legacy.RECIPES.get(recipe, recipe)
     run = Run.from_json(configs.entry(plain, "run", place), f"{place}run")
-    return Saved(recipe, run, dict(configs.entry(plain, "to_predict", place)))
+    command = configs.checked(str, plain.get("command", ""), f"{place}command")
+    return Saved(recipe, run, dict(configs.entry(plain, "to_predict", place)), command)

@@ -54,6 +54,14 @@ def means(totals: Mapping[str, Tensor | float]) -> dict[str, Any]:
     return {name: mean(x) for name, x in totals.items() if name != "examples"}
 
 
+def answers(measured: Mapping[str, Any], processes: int = 1) -> dict[str, Tensor]:
+    """The kept values, in the order of the eval set. Of several processes, each has measured every n-th example."""
+    kept = {name: x for name, x in measured.items() if isinstance(x, Tensor)}
+    count = max(map(len, kept.values()), default=0)
+    order = torch.cat([torch.arange(first, count, processes) for first in range(processes)]).argsort()
+    return {name: x[order] for name, x in kept.items()}
+
+
 def on_device(batch: Batch, device: torch.device) -> Batch:
     return {name: x.to(device, non_blocking=True) for name, x in batch.items()}
 
@@ -72,6 +80,25 @@ def evaluate(
         batch: examples at once, by default as in training.
         test: another eval set, for tasks that have a field `test`.
     """
+    return examine(folder, form=form, batch=batch, test=test, device=device).metrics
+
+
+class Examined(NamedTuple):
+    """A finished run and its eval set, measured."""
+
+    folder: Path
+    task: Any  # a Task
+    classes: Sequence[str]
+    model: nn.Module
+    metrics: dict[str, float]
+    answers: dict[str, Tensor]  # the values that `Task.measure` keeps, in the order of the eval set
+    test: str = ""  # in place of the run's own eval set
+
+
+def examine(
+    folder: Path, *, form: Form = "auto", batch: int | None = None, test: str = "", device: str = ""
+) -> Examined:
+    """`evaluate`, with the values of each example."""
     trained = load_run(folder, device=device)
     batch = trained.batch if batch is None else checked(BatchSize, batch, "batch")
     set_form(trained.model, form)
@@ -91,7 +118,9 @@ def evaluate(
                 yield examples.__getitems__(part)
                 bar.advance(len(part))
 
-        return task.concluded(means(measure_all(task, trained.model, batches(), trained.device)))
+        measured = means(measure_all(task, trained.model, batches(), trained.device))
+    metrics = task.concluded(measured)
+    return Examined(folder, task, trained.known.classes, trained.model, metrics, answers(measured), test)
 
 
 def _check_model(task: Any, trained: Trained) -> None:

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from lion import amx, configs, files
 from lion.devices import chosen
 from lion.models.saving import save_model
+from lion.pages.run import PAGE, answered, write_page
 from lion.progress import working
 from lion.tasks import Batch
-from lion.terminal import facts
+from lion.terminal import facts, short
 from lion.train import changes
 from lion.train.allocation import keep_memory
 from lion.train.announcement import announcement
@@ -24,7 +25,7 @@ from lion.train.checkpoint import Checkpoint, State, whole
 from lion.train.clock import Clock
 from lion.train.config import Run
 from lion.train.ending import Diverged, Stopped, caught_signals, cause, together
-from lion.train.evaluate import autocast, means, measure_all, on_device, summed
+from lion.train.evaluate import Examined, answers, autocast, means, measure_all, on_device, summed
 from lion.train.folder import CONFIG, RunFolder, saved_run
 from lion.train.loading import batches
 from lion.train.optim import Average, learning_rate, make_optimizer
@@ -42,23 +43,26 @@ def train(
     accept: Sequence[str] = (),
     recipe: str | None = None,
     device: str = "",
+    command: str = "",
 ) -> dict[str, float]:
-    """Train, and leave in `folder` the config, checkpoints, metrics, curves and the model. Returns the last metrics.
+    """Train, and leave in `folder` the config, checkpoints, metrics, curves, the model and, where examples have labels,
+    a page about it. Returns the last metrics.
 
     Args:
         resume: go on where the run in that folder stopped. A run that has become another one is refused.
         accept: changes that are accepted nevertheless, as "data", "seed" or "model.dropout".
         recipe: the name of the recipe, for run.json.
         device: "cpu", "cuda" or "cuda:1"; by default the GPU, if there is one.
+        command: what began the run, for run.json.
     """
     with together():
-        trainer = Trainer(run, folder, resume, accept, recipe, device)
+        trainer = Trainer(run, folder, resume, accept, {"recipe": recipe, "command": command}, device)
         with trainer.closing():
             return trainer.run()
 
 
 class Trainer:
-    def __init__(self, run: Run, folder: Path, resume: bool, accept: Sequence[str], recipe: str | None, device: str):
+    def __init__(self, run: Run, folder: Path, resume: bool, accept: Sequence[str], names: dict[str, Any], device: str):
         from accelerate import Accelerator
 
         wanted = chosen(device)
@@ -76,13 +80,13 @@ class Trainer:
         self.folder, self.alone, self.started = RunFolder(folder), False, False
         self.main = self.accelerator.is_main_process
         try:
-            self._prepare(run, resume, accept, recipe)
+            self._prepare(run, resume, accept, names)
         except BaseException:
             self.folder.unlock()
             self.folder.withdraw()
             raise
 
-    def _prepare(self, run: Run, resume: bool, accept: Sequence[str], recipe: str | None) -> None:
+    def _prepare(self, run: Run, resume: bool, accept: Sequence[str], names: dict[str, Any]) -> None:
         """All checks come first, then all writes: a run that is refused stays as it was."""
         if not resume and self.folder.has_run:
             raise ValueError(
@@ -115,7 +119,7 @@ class Trainer:
         self.save_every = run.save_every or self.eval_every
         with working("making the model"):
             self._make_model(state)
-            self._begin_folder(run, resume, recipe)
+            self._begin_folder(run, resume, names)
         with working("loading TensorBoard"):
             self.report = Report(self.folder, self.task, self.steps, main=self.main, resumed_at=self.begin)
         self.report.clock = Clock(self.begin, self.steps, self.eval_every, len(self.eval_set) / run.batch)
@@ -209,6 +213,7 @@ class Trainer:
         if saved == self.steps:
             with self.report.working("saving the model"):
                 self._save_model(metrics)
+            self._write_page(metrics)
         return metrics
 
     def evaluate(self) -> dict[str, float]:
@@ -220,7 +225,9 @@ class Trainer:
             sums = measure_all(self.task, self.model, batches, self.device, self.config.precision)
         parts = gather_object([{name: x.cpu() for name, x in sums.items()}])  # one per process; some may be empty
         totals: dict[str, Tensor] = functools.reduce(summed, parts)
-        return self.task.concluded(means(totals))
+        measured = means(totals)
+        self.answers = answers(measured, self.accelerator.num_processes)
+        return self.task.concluded(measured)
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
@@ -353,10 +360,22 @@ class Trainer:
         # A process that ends while gloo's threads still hold tensors of the last exchange may abort (pytorch#179291).
         self.accelerator.wait_for_everyone()
 
-    def _begin_folder(self, run: Run, resume: bool, recipe: str | None) -> None:
-        saved = saved_run(self.folder.path) if resume and recipe is None else None
+    def _write_page(self, metrics: dict[str, float]) -> None:
+        folder = self.folder.path
+        if not self.main or not answered(self.answers):
+            return
+        try:
+            (folder / PAGE).unlink(missing_ok=True)  # of an earlier end of the run
+            classes = self.config.task.to_predict().classes
+            write_page(Examined(folder, self.task, classes, self.bare, metrics, self.answers))
+        except Exception as problem:  # the run is finished all the same, and its model saved
+            self.report.say(f"{PAGE} could not be written ({short(repr(problem))}); once more: lion report {folder}")
+
+    def _begin_folder(self, run: Run, resume: bool, names: dict[str, Any]) -> None:
+        saved = saved_run(self.folder.path) if resume else None
         known = configs.to_json(run.task.to_predict())
-        content = {"recipe": saved.recipe if saved else recipe, "run": run.to_json(), "to_predict": known}
+        before = {name: getattr(saved, name, None) or given for name, given in names.items()}
+        content = {**before, "run": run.to_json(), "to_predict": known}
         self.accelerator.wait_for_everyone()  # all have looked whether there is a run in it already
         if not self.alone:
             self._lock()

@@ -15,20 +15,20 @@ def accuracy(predicted: Tensor, right: Tensor) -> float:
 
 def f1(predicted: Tensor, right: Tensor) -> float:
     """F1 of class 1, of two classes."""
-    found, taken, true = _counts(predicted, right, 2)
+    found, taken, true = counts_of(predicted, right, 2)
     return (2 * found / (taken + true).clamp(min=1))[1].item()
 
 
 def macro_f1(predicted: Tensor, right: Tensor) -> float:
     """The mean over all classes that were predicted or right."""
-    found, taken, true = _counts(predicted, right)
+    found, taken, true = counts_of(predicted, right)
     there = taken + true > 0
     return (2 * found / (taken + true))[there].mean().item()
 
 
 def matthews(predicted: Tensor, right: Tensor) -> float:
     """Matthews' correlation, for any number of classes."""
-    found, taken, true = _counts(predicted, right)
+    found, taken, true = counts_of(predicted, right)
     total = len(right)
     spread = ((total**2 - taken @ taken) * (total**2 - true @ true)).sqrt()
     return ((found.sum() * total - taken @ true) / spread).item() if spread > 0 else 0.0
@@ -57,7 +57,7 @@ METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
 SHARES = ("accuracy", "f1", "macro_f1")  # shown in percent
 
 
-def _counts(predicted: Tensor, right: Tensor, classes: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def counts_of(predicted: Tensor, right: Tensor, classes: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """[classes]: how often each class was predicted rightly, predicted, and right."""
     classes = max(classes, int(torch.maximum(predicted, right).max()) + 1)
     found, taken, true = (x.bincount(minlength=classes).double() for x in (right[predicted == right], predicted, right))

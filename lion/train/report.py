@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from lion import files
+from lion import files, machine
 from lion._version import __version__
 from lion.progress import in_kernel, make_bar
 from lion.tasks import Task
-from lion.terminal import facts, milliseconds
+from lion.terminal import duration, facts, milliseconds
 from lion.train.clock import Clock
 from lion.train.folder import METRICS, RunFolder
 from lion.train.metrics import SHARES
@@ -69,11 +69,11 @@ class Report:
         if shown is not None:
             self.row({"step": step, "kind": "train", **shown, f"{self.unit}s_per_second": round(rate, 2)})
         self.clock.step()
-        left = f"{_time(self.clock.left)} left" if self.clock.known else ""
+        left = f"{duration(self.clock.left)} left" if self.clock.known else ""
         if left and not self._told_time:
             self._told_time = True
             each = milliseconds(self.clock.each)
-            self.say(facts([("time", f"about {_time(self.clock.left)} ({each} ms a step)")]))
+            self.say(facts([("time", f"about {duration(self.clock.left)} ({each} ms a step)")]))
         if self._bar is not None:
             with contextlib.suppress(OSError):  # a terminal that is gone is no reason to stop
                 loss = self._words.get("loss", "") if shown is None else f"loss {shown['loss']:.3g}"
@@ -196,6 +196,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": f"{platform.system()} {platform.machine()}",
+        "processor": machine.description(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "threads": torch.get_num_threads(),
         "processes": int(os.environ.get("WORLD_SIZE", 1)),
@@ -252,10 +253,3 @@ def _line(metrics: dict[str, float], digits: int = 4) -> str:
 
 def _number(x: float) -> str:
     return f"{x:,.0f}" if x >= 10 else f"{x:.2g}"
-
-
-def _time(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

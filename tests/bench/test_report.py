@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from lion.bench.demo import Point
-from lion.bench.report.figures import RAMPS, VOID, Axis, Line, listed, picture, plot, tag
 from lion.bench.report.learned import Digits, look
 from lion.bench.report.page import Demo, FormResult, TrainedRun, write_report
 from lion.models.saving import load_model, save_model
 from lion.models.vision import VisionConfig, VisionModel
+from lion.pages.figures import RAMPS, VOID, Axis, Line, listed, picture, plot, tag
 from tests import SEED
 
 SIZE = {"dim": 16, "depth": 2, "heads": 2, "patch_size": 2, "image_size": (8, 8), "in_channels": 1, "num_classes": 10}

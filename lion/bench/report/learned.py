@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.bench.report.figures import Axis, Html, Row, hills, key, listed, picture, tag
 from lion.data.images import load_images
 from lion.models.saving import load_model
 from lion.nn.layers import LionAttention
+from lion.pages.figures import Axis, Html, Row, hills, key, listed, picture, tag
 
 LABELS = {"lion_s": "LION-S", "lion_d": "LION-D", "lion_lit": "LION-LIT", "softmax": "softmax"}
 HEADS = 4  # whose masks are shown

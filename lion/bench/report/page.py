@@ -1,15 +1,14 @@
 """The demo's report: one HTML page with all measurements, in plots, tables and sentences made from the numbers."""
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lion.bench.report.figures import Axis, Html, Line, colour, legend, listed, plot, style, tag, together
 from lion.bench.report.learned import LABELS, Digits, learned, look, masks
-from lion.files import replace
 from lion.nn.variants import VARIANTS
+from lion.pages.figures import Axis, Html, Line, colour, legend, listed, plot, tag, together
+from lion.pages.parts import apart, beyond_chance, card, named, opening, over_steps, panel, smooth, table, write
 from lion.train.report import METRICS, read_metrics
 
 SOFTMAX = "softmax"
@@ -55,7 +54,6 @@ class Demo(NamedTuple):
 
 
 def write_report(path: Path, demo: Demo) -> None:
-    """Write a page of one file: plots, pictures and style are in it."""
     digits = Digits.load()
     seen = {name: look(demo.runs[name].folder / "model", digits) for name in ("lion_s", "lion_d")}
     sections = {
@@ -65,20 +63,10 @@ def write_report(path: Path, demo: Demo) -> None:
         "A mask": masks(seen, digits),
         "What the forms cost": _costs(demo.points),
     }
-    body = [_header(demo, digits), _contents(sections)]
-    body += [tag("section", tag("h2", title), *parts, id=_anchor(title)) for title, parts in sections.items()]
-    head = [
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", "lion: what the demo found"),
-        tag("style", Html(style())),
-    ]
-    page = tag("html", tag("head", *head), tag("body", *body, _footer(demo.environment)), lang="en")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, lambda temporary: temporary.write_text(f"<!doctype html>\n{page}\n", encoding="utf-8"))
+    write(path, "lion: what the demo found", _header(demo, digits), sections, demo.environment)
 
 
-# Header and footer.
+# Header.
 
 
 def _header(demo: Demo, digits: Digits) -> Html:
@@ -89,25 +77,20 @@ def _header(demo: Demo, digits: Digits) -> Html:
         f"{_number(len(demo.runs)).capitalize()} models of {size} parameters were trained on handwritten digits, on "
         f"this machine: {digits.trained_on:,} digits for training, {len(digits.labels):,} for evaluation."
     )
-    return tag(
-        "header",
-        tag("p", "lion", class_="brand"),
-        tag("h1", f"Attention that trains like a Transformer and runs like an RNN, with {same} predictions."),
-        tag("p", lead, class_="lead"),
-        tag("dl", *_cards(demo, len(digits.labels)), class_="cards"),
-    )
+    title = f"Attention that trains like a Transformer and runs like an RNN, with {same} predictions."
+    return opening(title, [lead], _cards(demo, len(digits.labels)))
 
 
 def _cards(demo: Demo, images: int) -> list[Html]:
     forms = demo.forms.values()
     same = images - max(form.differ for form in forms)
     cards = [
-        _card(
+        card(
             f"{demo.runs['lion_s'].accuracy:.1%}",
             "accuracy of LION-S on the evaluation set",
             f"softmax: {demo.runs[SOFTMAX].accuracy:.1%}",
         ),
-        _card(
+        card(
             f"{same}",
             f"equal predictions in all {_number(len(forms))} forms",
             f"logits within {_difference(max(form.logits for form in forms))}",
@@ -121,33 +104,18 @@ def _cards(demo: Demo, images: int) -> list[Html]:
     times = peer.seconds / best.seconds
     return [
         *cards,
-        _card(
+        card(
             f"{_short(max(times, 1 / times))}{TIMES}",
             f"{'faster' if times >= 1 else 'slower'} than softmax at {best.length:,} tokens",
             f"{_time(best.seconds)} against {_time(peer.seconds)}",
         ),
-        _card(
+        card(
             _mebibytes(best.bytes),
             f"peak memory of {best.name} at {best.length:,} tokens",
             f"softmax: {_mebibytes(peer.bytes)} MiB",
             unit="MiB",
         ),
     ]
-
-
-def _card(figure: str, label: str, beside: str, *, unit: str = "") -> Html:
-    shown = tag("dd", figure, tag("small", unit) if unit else "", class_="figure")
-    return tag("div", tag("dt", label), shown, tag("dd", beside, class_="beside"))
-
-
-def _contents(titles: Iterable[str]) -> Html:
-    links = [tag("li", tag("a", title, href=f"#{_anchor(title)}")) for title in titles]
-    return tag("nav", tag("ul", *links), aria_label="Sections")
-
-
-def _footer(environment: dict[str, Any]) -> Html:
-    items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in environment.items()]
-    return tag("footer", tag("dl", *items))
 
 
 # Training.
@@ -157,20 +125,20 @@ def _training(demo: Demo, images: int, tokens: int) -> list[Html]:
     losses, accuracies = [], []
     for name, run in demo.runs.items():
         rows = read_metrics(run.folder / METRICS)
-        losses.append(Line(name, _smooth([(row["step"], row["loss"]) for row in rows if row["kind"] == "train"])))
-        tested = _apart([(row["step"], row["accuracy"]) for row in rows if row["kind"] == "eval"])
+        losses.append(Line(name, smooth([(row["step"], row["loss"]) for row in rows if row["kind"] == "train"])))
+        tested = apart([(row["step"], row["accuracy"]) for row in rows if row["kind"] == "eval"])
         tips = [f"{LABELS[name]}, step {step:,}: {share:.1%}" for step, share in tested]
         accuracies.append(Line(name, tested, tips))
     figures = [
-        tag("figure", _over_steps(losses, "training loss")),
-        tag("figure", _over_steps(accuracies, "accuracy on the evaluation set", percent=True)),
+        tag("figure", over_steps(losses, "training loss")),
+        tag("figure", over_steps(accuracies, "accuracy on the evaluation set", percent=True)),
     ]
     names = legend([(name, LABELS[name]) for name in demo.runs])
     return [
         tag("p", _accuracy_words(demo, images)),
         tag("p", _step_words(demo, tokens)),
         tag("div", names, tag("div", *figures, class_="pair"), class_="panel"),
-        _panel(_training_table(demo, images)),
+        panel(_training_table(demo, images)),
     ]
 
 
@@ -179,8 +147,8 @@ def _accuracy_words(demo: Demo, images: int) -> str:
     softmax = demo.runs[SOFTMAX].accuracy
     apart = []
     for name, run in demo.runs.items():
-        gap, mean = run.accuracy - softmax, (run.accuracy + softmax) / 2
-        if abs(gap) > 2 * math.sqrt(2 * mean * (1 - mean) / images):  # two standard errors
+        gap = run.accuracy - softmax
+        if beyond_chance(run.accuracy, softmax, images):
             apart.append(f"{LABELS[name]} is {abs(gap) * 100:.1f} points {'above' if gap > 0 else 'below'}")
     lion_s = demo.runs["lion_s"].accuracy
     words = f"The accuracy of LION-S on the evaluation set is {lion_s:.1%}, that of softmax attention {softmax:.1%}."
@@ -202,33 +170,11 @@ def _training_table(demo: Demo, images: int) -> Html:
     header = ["model", "accuracy", f"wrong, of {images}", "ms per step", "of softmax's", "parameters"]
     rows = []
     for name, run in demo.runs.items():
-        label = _label(together(tag("span", class_="chip", style=colour(name)), LABELS[name]), VARIANTS[name].about)
+        label = named(together(tag("span", class_="chip", style=colour(name)), LABELS[name]), VARIANTS[name].about)
         wrong = round((1 - run.accuracy) * images)
         ratio = f"{run.step_ms / demo.runs[SOFTMAX].step_ms:.2f}{TIMES}"
         rows.append([label, f"{run.accuracy:.1%}", wrong, f"{run.step_ms:.1f}", ratio, f"{run.parameters:,}"])
-    return _table(header, rows)
-
-
-def _over_steps(lines: Sequence[Line], label: str, *, percent: bool = False) -> Html:
-    values = [y for line in lines for _, y in line.points]
-    low, high = min(values), max(values)
-    margin = 0.05 * (high - low) or 0.05
-    x = Axis.linear("step", 0, max(x for line in lines for x, _ in line.points))
-    y = Axis.linear(label, low - margin, high + margin, percent=percent)
-    return plot(lines, x, y, f"{label} over the steps of training")
-
-
-def _apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points without those just before the next one, as the last but one can be."""
-    near = points[-1][0] / 40
-    return [point for point, after in itertools.pairwise(points) if after[0] - point[0] > near] + [points[-1]]
-
-
-def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Running means over a twentieth of all points: single batches are noisy."""
-    reach = len(points) // 40
-    around = [points[max(0, i - reach) : i + reach + 1] for i in range(len(points))]
-    return [(x, sum(y for _, y in some) / len(some)) for (x, _), some in zip(points, around, strict=True)]
+    return table(header, rows)
 
 
 # Forms.
@@ -240,13 +186,13 @@ def _forms(demo: Demo, images: int) -> list[Html]:
     rows = []
     for name, form in demo.forms.items():
         cells = (f"{form.accuracy:.1%}", form.differ, _difference(form.logits), f"{form.image_ms:.3g}")
-        rows.append([_label(name, FORMS[name]), *cells])
+        rows.append([named(name, FORMS[name]), *cells])
     note = (
         "The operator alone in float64, on random tokens: the largest difference of each form to the definition, "
         "in the output (above) and in the gradients (below)."
     )
     words = tag("p", _forms_words(demo, first, images))
-    return [words, _panel(_table(header, rows)), _panel(_agreement_table(demo), note)]
+    return [words, panel(table(header, rows)), panel(_agreement_table(demo), note)]
 
 
 def _forms_words(demo: Demo, first: str, images: int) -> str:
@@ -269,8 +215,8 @@ def _agreement_table(demo: Demo) -> Html:
         decay = label or decay
         cells.setdefault(decay, {})[form] = together(output, tag("br"), tag("span", gradients, class_="below"))
     forms = list(dict.fromkeys(form for row in cells.values() for form in row))
-    rows = [[_label(*decay.split(", ", 1)), *(row.get(form, "-") for form in forms)] for decay, row in cells.items()]
-    return _table(["decay", *forms], rows)
+    rows = [[named(*decay.split(", ", 1)), *(row.get(form, "-") for form in forms)] for decay, row in cells.items()]
+    return table(["decay", *forms], rows)
 
 
 # Costs.
@@ -349,30 +295,7 @@ def _common(points: Sequence[Point]) -> tuple[Point, Point] | None:
     return None
 
 
-# Tables and numbers.
-
-
-def _panel(table: Html, note: str = "") -> Html:
-    below = tag("p", note, class_="note") if note else ""
-    return tag("div", tag("div", table, class_="scroll", tabindex=0), below, class_="panel")
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Html:
-    """A table with a name and numbers in every row."""
-    titles = [tag("th", title, scope="col", class_="number" if i else "name") for i, title in enumerate(header)]
-    lines = [
-        tag("tr", tag("th", name, scope="row"), *(tag("td", cell, class_="number") for cell in cells))
-        for name, *cells in rows
-    ]
-    return tag("table", tag("thead", tag("tr", *titles)), tag("tbody", *lines))
-
-
-def _label(name: str, about: str = "") -> Html:
-    return together(tag("span", name, class_="label"), " ", tag("span", about, class_="about"))
-
-
-def _anchor(title: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in title.lower())
+# Numbers.
 
 
 def _number(count: int) -> str:

@@ -1,4 +1,4 @@
-"""The look of the demo's report: HTML elements, plots as SVG, pictures as PNG, and the style sheet.
+"""The look of pages: HTML elements, plots as SVG, pictures as PNG, and the style sheet.
 
 The page loads nothing, and no library draws: plots take their colours from the style sheet, so that they follow the
 reader's light or dark mode, and stay sharp on paper.
@@ -25,6 +25,9 @@ LOOKS = {
     "rnn": ("#8a6a00", "#d9b640", "triangle"),
     "chunk": ("#6b53b8", "#a995ee", "diamond"),
     "scan": ("#0067a6", "#5ab4ec", "circle"),
+    "training": ("#6b7078", "#a3a9b2", "diamond"),
+    "eval": ("#0067a6", "#5ab4ec", "circle"),
+    "wrong": ("#c8500a", "#f2915a", "square"),
 }
 # Colours from none to all, on light and on dark ground.
 RAMPS = {
@@ -104,16 +107,26 @@ class Line(NamedTuple):
     tips: Sequence[str] = ()  # one per point, which then has a marker
 
 
+def frame(parts: Sequence[Html], x: Axis, y: Axis, about: str) -> Html:
+    """A plot: axes, and parts that are drawn at `place`."""
+    wide, high = place(x, y, x.high, y.low)
+    body = tag("g", _ticks(x, wide, high), _rungs(y, wide, high), *parts, transform=f"translate({LEFT} {TOP})")
+    return svg(body, HEIGHT, about)
+
+
+def place(x: Axis, y: Axis, a: float, b: float) -> tuple[float, float]:
+    return x.at(a) * (WIDTH - LEFT - RIGHT), (1 - y.at(b)) * (HEIGHT - TOP - BOTTOM)
+
+
 def plot(lines: Sequence[Line], x: Axis, y: Axis, about: str) -> Html:
-    wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    parts = [_ticks(x, wide, high), _rungs(y, wide, high)]
+    parts = []
     for line in lines:
-        places = [(x.at(a) * wide, (1 - y.at(b)) * high) for a, b in line.points]
+        places = [place(x, y, a, b) for a, b in line.points]
         path = tag("polyline", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in places), class_="line")
         parts.append(tag("g", path, style=colour(line.name), class_=line.name))
-        marks = [_marker(line.name, *place, tip) for place, tip in zip(places, line.tips, strict=False)]
+        marks = [_marker(line.name, *at, tip) for at, tip in zip(places, line.tips, strict=False)]
         parts.append(tag("g", *marks, style=colour(line.name)))
-    return _svg(tag("g", *parts, transform=f"translate({LEFT} {TOP})"), HEIGHT, about)
+    return frame(parts, x, y, about)
 
 
 def legend(lines: Sequence[tuple[str, str]]) -> Html:
@@ -159,7 +172,7 @@ def hills(name: str, rows: Sequence[Row], x: Axis, line_at: tuple[float, str], a
     mark = tag("path", d=f"M{where:.1f} -6V{place + 4:g}", class_="mark")
     note = tag("text", line_at[1], x=f"{where:.1f}", y=-12, text_anchor="middle", class_="strong")
     body = tag("g", _ticks(x, wide, place + 6), mark, note, *parts, transform=f"translate({left} {top})")
-    return _svg(body, top + place + 6 + BOTTOM + 14, about)
+    return svg(body, top + place + 6 + BOTTOM + 14, about)
 
 
 def _hill(values: np.ndarray, x: Axis, wide: float, base: float, height: float) -> str:
@@ -177,13 +190,14 @@ def _hill(values: np.ndarray, x: Axis, wide: float, base: float, height: float) 
 
 def picture(ramp: str, shares: np.ndarray, about: str) -> Html:
     """Numbers from 0 to 1, [height, width], as pixels: a picture for light mode and one for dark mode."""
-    light, dark = (_data(_png(_ramp(shares, stops))) for stops in RAMPS[ramp])
-    height, width = shares.shape
-    return tag(
-        "picture",
-        tag("source", media="(prefers-color-scheme: dark)", srcset=dark),
-        tag("img", src=light, alt=about, width=width, height=height),
-    )
+    light, dark = (_ramp(shares, stops) for stops in RAMPS[ramp])
+    return tag("picture", tag("source", media="(prefers-color-scheme: dark)", srcset=_data(dark)), image(light, about))
+
+
+def image(pixels: np.ndarray, about: str) -> Html:
+    """uint8 [height, width, 3]."""
+    height, width, _ = pixels.shape
+    return tag("img", src=_data(pixels), alt=about, width=width, height=height)
 
 
 def key(ramp: str, low: str, high: str) -> Html:
@@ -211,12 +225,12 @@ def _png(pixels: np.ndarray) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
 
 
-def _data(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode()
+def _data(pixels: np.ndarray) -> str:
+    return "data:image/png;base64," + base64.b64encode(_png(pixels)).decode()
 
 
-def _svg(body: Html, height: float, about: str) -> Html:
-    return tag("svg", body, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=about, class_="plot")
+def svg(body: Html, height: float, about: str, *, width: float = WIDTH, **more: object) -> Html:
+    return tag("svg", body, viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=about, class_="plot", **more)
 
 
 def _marker(name: str, x: float, y: float, tip: str = "") -> Html:
