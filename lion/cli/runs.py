@@ -1,20 +1,21 @@
-"""`lion eval`, `lion predict` and `lion generate`: commands on a finished run."""
+"""`lion eval` and `lion generate`."""
 
 import argparse
 
-from lion.cli.arguments import add_number, add_run, checked_form
+from lion.cli.arguments import add_number, add_run, checked_algorithm
 from lion.limits import Batch, Beams, Count, CountOrAll, Heat, Seed
 
 
 def add_eval(commands) -> None:
-    parser = commands.add_parser("eval", help="evaluate a finished run, in any form")
+    parser = commands.add_parser("eval", help="evaluate a run, in any form")
     add_run(parser)
     add_number(parser, "--batch", Batch, help="examples at once (as in training)")
     parser.add_argument(
         "--test",
         default="",
-        metavar="FILE",
-        help="texts or DNA: evaluate on this file; mnli: on 'mismatched'; lra: on 'test'",
+        metavar="PATH",
+        help="evaluate on this: a file of texts or DNA, a folder of images with a subfolder for each class; mnli: "
+        "'mismatched', lra: 'test'",
     )
     parser.set_defaults(run=_eval)
 
@@ -22,32 +23,10 @@ def add_eval(commands) -> None:
 def _eval(args: argparse.Namespace) -> None:
     from lion.train.evaluate import evaluate
 
-    form = checked_form(args.form)
-    metrics = evaluate(args.folder, form=form, batch=args.batch, test=args.test, device=args.device)
+    form, backend = checked_algorithm(args)
+    options = {"batch": args.batch, "test": args.test, "device": args.device}
+    metrics = evaluate(args.folder, form=form, backend=backend, **options)
     print(", ".join(f"{name} {x:.4g}" for name, x in metrics.items()))
-
-
-def add_predict(commands) -> None:
-    parser = commands.add_parser("predict", help="classify images, texts or DNA, or fill a gap, with a finished run")
-    add_run(parser)
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="image files; texts or DNA, with a [MASK] for `mlm` and `dna`"
-    )
-    add_number(parser, "--best", Count, default=3, help="the k most likely classes (3)")
-    parser.set_defaults(run=_predict)
-
-
-def _predict(args: argparse.Namespace) -> None:
-    from lion.terminal import table
-    from lion.train.evaluate import predict
-
-    guesses = predict(args.folder, args.inputs, form=checked_form(args.form), best=args.best, device=args.device)
-    rows = [
-        (given if n == 0 else "", guess.label, f"{guess.probability:.1%}")
-        for given, best in zip(args.inputs, guesses, strict=True)
-        for n, guess in enumerate(best)
-    ]
-    print(table(("input", "class", "probability"), rows))
 
 
 def add_generate(commands) -> None:

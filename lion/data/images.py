@@ -3,7 +3,7 @@
 import copy
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,6 +133,47 @@ class FolderSet(ImageSet):
     def _open(self, index: int) -> Any:
         path = self.root / os.fsdecode(self.files[index])
         return decode(str(path), path)
+
+
+class FileSet(ImageSet):
+    """The images below a folder, with a subfolder for each class, read as `read_image` does.
+
+    Args:
+        classes: names in the order of their labels; a subfolder of another name is refused.
+        mean, std: [channels or 1, 1, 1].
+    """
+
+    def __init__(
+        self, root: Path, classes: Sequence[str], size: tuple[int, int], channels: int, mean: Tensor, std: Tensor
+    ):
+        if not root.is_dir():
+            raise FileNotFoundError(f"{root} is not a folder; expected one with a subfolder per class.")
+        self.root, self.classes, self.channels = root, list(classes), channels
+        self.files, labels = _scan(root, self.classes)
+        self.labels = torch.from_numpy(labels)
+        self.read = partial(read_image, size=size, channels=channels)
+        self.scale = mean, std
+
+    def digest(self) -> str:
+        return digests.digest(digests.digest_of_files(self.root, self.files), self.labels)
+
+    def _images(self, epochs: np.ndarray, indices: np.ndarray) -> Tensor:
+        mean, std = self.scale
+        paths = [self.root / os.fsdecode(self.files[i]) for i in indices]
+        return (torch.stack([self.read(x) for x in paths]) - mean) / std
+
+
+def images_below(folder: str) -> Iterator[str]:
+    """The paths of all images below a folder, sorted, but for hidden ones."""
+    found = False
+    for top, inside, files in os.walk(folder, followlinks=True):
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+        for name in sorted(files):
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                found = True
+                yield os.path.join(top, name)
+    if not found:
+        raise ValueError(f"{folder} has no images; expected files {', '.join(SUFFIXES)}.")
 
 
 def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) -> Tensor:

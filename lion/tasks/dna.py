@@ -34,6 +34,7 @@ class DnaTask(Task):
     unit = "window"
     tunable = ("mask", "reverse_complement")
     usage = "lion predict {run} ACGT[MASK]ACGT"
+    reads = "sequence"
 
     def resolved(self) -> "DnaTask":
         model = replace(self.model, vocab_size=TOKENS, classes=fasta.BASES, answer="token")

@@ -1,6 +1,6 @@
 """Image classification."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,19 @@ from lion.machine import to_train
 from lion.models.registry import MODELS
 from lion.models.vision import VisionConfig, VisionModel
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Known, Prediction, Task, Trained, cached, classified, register_task
+from lion.tasks import (
+    Batch,
+    Examples,
+    Input,
+    Known,
+    Prediction,
+    Task,
+    Trained,
+    WrongRun,
+    cached,
+    classified,
+    register_task,
+)
 from lion.train.config import Optim, Run
 from lion.train.distill import Distill, distillation_loss, load_teacher
 
@@ -46,6 +58,7 @@ class ImageTask(Task):
     tunable = ("augment", "mixup", "smoothing", "distill")
     known = KnownImages
     usage = "lion predict {run} photo.png"
+    reads = "file"
 
     def resolved(self) -> "ImageTask":
         images = self._load("test")
@@ -90,17 +103,28 @@ class ImageTask(Task):
         images = self._load("test")
         return KnownImages(tuple(images.classes), tuple(images.mean), tuple(images.std))
 
-    def predict(self, trained: Trained, given: str) -> Prediction:
+    def test_set(self, trained: Trained, path: str) -> Examples:
+        """The images below a folder, with a subfolder for each class, read as `predict` does."""
+        from lion.data.images import FileSet
+
+        config, *scale = _inputs_of_model(trained)
+        return FileSet(Path(path).expanduser(), trained.known.classes, config.image_size, config.in_channels, *scale)
+
+    def inputs(self, trained: Trained, given: str) -> Iterable[Input]:
+        """The image, or all images below the folder."""
+        from lion.data.images import images_below
+
+        return (Input(x, x) for x in images_below(given)) if Path(given).is_dir() else [Input(given, given)]
+
+    def example(self, trained: Trained, given: str) -> Tensor:
         """given: the path of an image."""
         from lion.data.images import read_image
 
-        config, known = trained.model.config, trained.known
-        if not isinstance(config, VisionConfig):
-            raise ValueError(f"the model in {trained.folder}/model reads no images, and the run in its folder does.")
-        image = read_image(Path(given), size=config.image_size, channels=config.in_channels)
-        mean, std = (_channels(name, getattr(known, name), config, trained.folder) for name in ("mean", "std"))
-        logits = trained.model(((image - mean) / std)[None].to(trained.device))
-        return Prediction(logits[0])
+        config, mean, std = _inputs_of_model(trained)
+        return (read_image(Path(given), size=config.image_size, channels=config.in_channels) - mean) / std
+
+    def predict_batch(self, trained: Trained, examples: list[Tensor]) -> list[Prediction]:
+        return [Prediction(x) for x in trained.model(torch.stack(examples).to(trained.device))]
 
     def _load(self, split: str) -> "ImageSet":
         from lion.data.images import load_images
@@ -109,10 +133,19 @@ class ImageTask(Task):
         return cached(load_images, self.dataset, split, data=data, size=self.image_size or None)
 
 
+def _inputs_of_model(trained: Trained) -> tuple[VisionConfig, Tensor, Tensor]:
+    """The model's config; and the mean and the standard deviation of its inputs, [channels or 1, 1, 1]."""
+    config, known = trained.model.config, trained.known
+    if not isinstance(config, VisionConfig):
+        raise WrongRun(f"the model in {trained.folder}/model reads no images, and the run in its folder does.")
+    mean, std = (_channels(name, getattr(known, name), config, trained.folder) for name in ("mean", "std"))
+    return config, mean, std
+
+
 def _channels(name: str, numbers: Sequence[float], config: VisionConfig, folder: Path) -> Tensor:
     """[channels or 1, 1, 1]"""
     if len(numbers) not in (1, config.in_channels):
-        raise ValueError(
+        raise WrongRun(
             f"{folder}/run.json: to_predict.{name} has {len(numbers)} numbers; expected {config.in_channels}, one for "
             "each channel."
         )

@@ -98,7 +98,7 @@ class Trainer:
         self.contents = changes.contents(self.task, self.train_set, self.eval_set)
         if state is not None:
             changes.refuse(changes.of_contents(self.contents, state.contents), accept, self.folder.path)
-        self.steps = run.steps or max(1, round(run.epochs * len(self.train_set) / run.batch))
+        self.steps = run.steps_for(len(self.train_set))
         if self.steps < self.begin:
             raise ValueError(
                 f"the run in {self.folder.path} is at step {self.begin:,} already, and has {self.steps:,} in all; "
