@@ -2,7 +2,7 @@
 
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 LONGEST = 600  # characters of a message about a file
 SHOWN = 20  # names listed in a message
@@ -11,15 +11,23 @@ WIDEST = 100  # columns of text for people
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table as text. Columns of numbers (and of "-" for none) are right-aligned."""
+    line = columns(header, rows)
+    return "\n".join([line(header), line(None), *map(line, rows)])
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Callable[[Sequence[object] | None], str]:
+    """A function that makes lines of rows, as wide as these rows need; of None, the line below the header."""
     cells = [[str(x) for x in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     numeric = [all(_is_number(row[i]) for row in cells[1:]) for i in range(len(header))]
 
-    def line(row: Sequence[str]) -> str:
-        padded = (x.rjust(w) if right else x.ljust(w) for x, w, right in zip(row, widths, numeric, strict=True))
-        return "  ".join(padded).rstrip()
+    def line(row: Sequence[object] | None) -> str:
+        if row is None:
+            return "  ".join("-" * w for w in widths)
+        words = zip(map(str, row), widths, numeric, strict=True)
+        return "  ".join(x.rjust(w) if right else x.ljust(w) for x, w, right in words).rstrip()
 
-    return "\n".join([line(cells[0]), "  ".join("-" * w for w in widths), *map(line, cells[1:])])
+    return line
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
@@ -39,7 +47,7 @@ def width() -> int:
 
 
 def _is_number(text: str) -> bool:
-    return text == "-" or text[:1].isdigit() or text[:1] == "<"
+    return text == "-" or text.removeprefix("-")[:1].isdigit() or text[:1] == "<"
 
 
 def milliseconds(seconds: float | None) -> str:

@@ -18,7 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lion.cli.data import add_data
     from lion.cli.demo import add_demo
     from lion.cli.info import add_doctor, add_list
-    from lion.cli.runs import add_eval, add_generate, add_predict, add_report
+    from lion.cli.predict import add_predict
+    from lion.cli.runs import add_eval, add_generate, add_report
     from lion.cli.training import add_distill, add_train, split_fields
 
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch: pages of 2 MiB, or long sequences wait for the system
@@ -37,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args, rest = parser.parse_known_args(given)
     except Refused as problem:
         return _failed(str(problem))
+    if hasattr(args, "inputs") and not any(word.startswith("-") and word != "-" for word in rest):
+        args.inputs, rest = args.inputs + rest, []  # argparse leaves those that follow an option
     if rest and args.command not in FREE_OPTIONS:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     args.fields, args.words = [*fields, *rest], words

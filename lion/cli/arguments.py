@@ -37,23 +37,26 @@ def _reader(command: str, name: str, hint: Any) -> Callable[[str], Any]:
 
 
 def add_run(parser: argparse.ArgumentParser, *, form: bool = True) -> None:
-    """The folder of a finished run, the device, and the form of attention."""
+    """The folder of a run, the device, and the form and backend of attention."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     add_device(parser)
     if form:
         parser.add_argument("--form", default="auto", help="auto, full, rnn, chunk or scan: the same result (auto)")
+        parser.add_argument("--backend", default="auto", help="auto, cpu, torch, ...: the same result (auto)")
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="", help="cpu, cuda, ... (cuda if there is a GPU, otherwise cpu)")
 
 
-def checked_form(form: str) -> Any:
+def checked_algorithm(args: argparse.Namespace) -> tuple[Any, Any]:
+    """The form and the backend."""
     from lion.ops.checks import one_of
-    from lion.ops.kernels import FORMS
+    from lion.ops.kernels import BACKENDS, FORMS
 
-    one_of("form", form, ("auto", *FORMS))
-    return form
+    one_of("form", args.form, ("auto", *FORMS))
+    one_of("backend", args.backend, ("auto", *BACKENDS))
+    return args.form, args.backend
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
-"""`lion eval`, `lion report`, `lion predict` and `lion generate`: commands on a finished run."""
+"""`lion eval`, `lion report` and `lion generate`."""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lion.cli.arguments import add_number, add_run, checked_form
+from lion.cli.arguments import add_number, add_run, checked_algorithm
 from lion.limits import Batch, Beams, Count, CountOrAll, Heat, Seed
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_eval(commands) -> None:
-    parser = commands.add_parser("eval", help="evaluate a finished run, in any form")
+    parser = commands.add_parser("eval", help="evaluate a run, in any form")
     _add_evaluation(parser)
     parser.set_defaults(run=_eval)
 
@@ -23,8 +23,9 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--test",
         default="",
-        metavar="FILE",
-        help="texts or DNA: evaluate on this file; mnli: on 'mismatched'; lra: on 'test'",
+        metavar="PATH",
+        help="evaluate on this: a file of texts or DNA, a folder of images with a subfolder for each class; mnli: "
+        "'mismatched', lra: 'test'",
     )
 
 
@@ -35,8 +36,9 @@ def _eval(args: argparse.Namespace) -> None:
 def _examined(args: argparse.Namespace) -> "Examined":
     from lion.train.evaluate import examine
 
-    form = checked_form(args.form)
-    return examine(args.folder, form=form, batch=args.batch, test=args.test, device=args.device)
+    form, backend = checked_algorithm(args)
+    options = {"batch": args.batch, "test": args.test, "device": args.device}
+    return examine(args.folder, form=form, backend=backend, **options)
 
 
 def add_report(commands) -> None:
@@ -50,29 +52,6 @@ def _report(args: argparse.Namespace) -> None:
     from lion.pages.run import write_page
 
     print(f"page: {write_page(_examined(args), args.out)}")
-
-
-def add_predict(commands) -> None:
-    parser = commands.add_parser("predict", help="classify images, texts or DNA, or fill a gap, with a finished run")
-    add_run(parser)
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="image files; texts or DNA, with a [MASK] for `mlm` and `dna`"
-    )
-    add_number(parser, "--best", Count, default=3, help="the k most likely classes (3)")
-    parser.set_defaults(run=_predict)
-
-
-def _predict(args: argparse.Namespace) -> None:
-    from lion.terminal import table
-    from lion.train.evaluate import predict
-
-    guesses = predict(args.folder, args.inputs, form=checked_form(args.form), best=args.best, device=args.device)
-    rows = [
-        (given if n == 0 else "", guess.label, f"{guess.probability:.1%}")
-        for given, best in zip(args.inputs, guesses, strict=True)
-        for n, guess in enumerate(best)
-    ]
-    print(table(("input", "class", "probability"), rows))
 
 
 def add_generate(commands) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lion.models.heads import IGNORED
 
@@ -21,6 +21,13 @@ def split_keys(keys: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]
 def padded_width(longest: int, most: int) -> int:
     """The width of a padded batch: a multiple of 8, or `most` if that is less."""
     return min(-(-longest // 8) * 8, most)
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Rows of tokens as one tensor [B, T], and their mask [B, T], True for tokens."""
+    ids = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad)
+    lengths = torch.tensor([len(row) for row in rows])
+    return ids, torch.arange(ids.shape[1]) < lengths[:, None]
 
 
 def masked(

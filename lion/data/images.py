@@ -3,7 +3,8 @@
 import copy
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from lion.data.augment import Augment, draws, scatter, seeded, timm_transform
 from lion.data.batches import split_keys
 from lion.data.findings import Findings
 from lion.data.image_files import DIGITS, KNOWN, Known, decode, find_arrays
-from lion.data.image_folders import Files, check_classes, decoded, find_pictures, middle, split_folders
+from lion.data.image_folders import SUFFIXES, Files, check_classes, decoded, find_pictures, middle, split_folders
 from lion.data.sources.fetching import FETCHED, lion_data_folder
 from lion.data.splits import stratified
 from lion.limits import Holdout, Pixels
@@ -161,6 +162,55 @@ class FolderSet(ImageSet):
     def _open(self, index: int) -> Any:
         path = self.path(index)
         return decode(path, path)
+
+
+class FileSet(ImageSet):
+    """The images below a folder, with a subfolder for each class, read as `read_image` does.
+
+    Args:
+        classes: names in the order of their labels; a subfolder of another name is refused.
+        mean, std: of each channel, or one for all.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        classes: Sequence[str],
+        size: tuple[int, int],
+        channels: int,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+    ):
+        if not root.is_dir():
+            raise FileNotFoundError(f"{root} is not a folder; expected one with a subfolder per class.")
+        self.root, self.classes, self.channels = root, list(classes), channels
+        self.files, labels = _labelled(root, find_pictures(root), self.classes)
+        self.labels = torch.from_numpy(labels)
+        self.read = partial(read_image, size=size, channels=channels)
+        self.mean, self.std = mean, std
+
+    def digest(self) -> str:
+        return digests.digest(digests.digest_of_files(self.root, self.files), self.labels)
+
+    def _images(self, epochs: np.ndarray, indices: np.ndarray) -> Tensor:
+        mean, std = (torch.tensor(x).view(-1, 1, 1) for x in (self.mean, self.std))
+        return (torch.stack([self.read(self.path(i)) for i in indices]) - mean) / std
+
+    def path(self, index: int) -> str:
+        return str(self.root / os.fsdecode(self.files[index]))
+
+
+def images_below(folder: str) -> Iterator[str]:
+    """The paths of all images below a folder, sorted, but for hidden ones."""
+    found = False
+    for top, inside, files in os.walk(folder, followlinks=True):
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+        for name in sorted(files):
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                found = True
+                yield os.path.join(top, name)
+    if not found:
+        raise ValueError(f"{folder} has no images; expected files {', '.join(SUFFIXES)}.")
 
 
 def read_image(path: Path | str, *, size: tuple[int, int], channels: int = 3) -> Tensor:

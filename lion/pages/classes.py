@@ -99,4 +99,4 @@ def _mistakes(run: Examined, names: Sequence[str], units: str) -> list[Html]:
         f"{len(wrong):,} of {len(right):,} {units} are misclassified. Here are the most confident mistakes: look "
         "for wrong labels among them, and for what they have in common."
     )
-    return [tag("p", words), gallery(run.task, examples)]
+    return [tag("p", words), gallery(run, examples)]

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 
 from lion.pages.charts import sparkline
 from lion.pages.figures import Html, image, tag, together
-from lion.tasks import Shown, Task
+from lion.tasks import Shown
 from lion.terminal import brief
+from lion.train.evaluate import Examined
 
 MOST = 12  # examples of a page
 LETTERS, BASES = 280, 120  # of a text, of a sequence
@@ -17,12 +18,12 @@ SIDE = 96  # longest side of a thumbnail, in pixels
 SMALL = 32  # images up to this side are shown with their pixels
 
 
-def gallery(task: Task, examples: dict[int, Html]) -> Html:
+def gallery(run: Examined, examples: dict[int, Html]) -> Html:
     """Examples of the eval set by index, each with words about it."""
     items = []
     kind = ""
     for index, words in examples.items():
-        shown = task.shown(index)
+        shown = run.task.shown(index, run.examples)
         kind = shown.kind if shown else ""
         picture = KINDS[shown.kind](shown) if shown else tag("p", f"example {index}")
         name = tag("p", brief(shown.name), class_="path") if shown and shown.name else ""

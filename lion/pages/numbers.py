@@ -39,6 +39,6 @@ def of_numbers(run: Examined, baseline: Baseline | None, units: str) -> Outcome:
     about = "The predictions that are furthest off: look for wrong labels among them, and for what they have in common."
     sections = {
         "Predictions": [*drawn, panel(table(["measure", "on the eval set"], rows))],
-        "Worst misses": [tag("p", about), gallery(run.task, examples)],
+        "Worst misses": [tag("p", about), gallery(run, examples)],
     }
     return Outcome(f"{title}.", cards, sections)

@@ -6,11 +6,13 @@ name begins with an underscore has what several tasks share. docs/contributing.m
 
 from lion.tasks._base import Batch as Batch
 from lion.tasks._base import Examples as Examples
+from lion.tasks._base import Input as Input
 from lion.tasks._base import Known as Known
 from lion.tasks._base import Prediction as Prediction
 from lion.tasks._base import Shown as Shown
 from lion.tasks._base import Task as Task
 from lion.tasks._base import Trained as Trained
+from lion.tasks._base import WrongRun as WrongRun
 from lion.tasks._base import cached as cached
 from lion.tasks._base import classified as classified
 from lion.tasks._base import kinds as kinds

@@ -3,8 +3,8 @@
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
@@ -69,7 +69,7 @@ class Known:
 
 
 class Trained(NamedTuple):
-    """A finished run."""
+    """A run that can be used: a finished one, or the last checkpoint of one that was stopped."""
 
     folder: Path
     task: Any  # a Task
@@ -81,9 +81,23 @@ class Trained(NamedTuple):
     def device(self) -> Any:
         return next(self.model.parameters()).device
 
+    @property
+    def beside(self) -> Path:
+        """The folder with what `Task.save_beside` wrote."""
+        finished = self.folder / "model"
+        return finished if finished.exists() else self.folder / "tokenizer"
+
+
+class Input(NamedTuple):
+    """One thing to predict."""
+
+    name: str  # for people: a path, a text, a line of a file
+    given: Any  # for `Task.example`; or the exception, if it could not be read
+    text: str = ""  # its content, where the name is a place
+
 
 class Prediction(NamedTuple):
-    logits: Tensor  # [classes]
+    logits: Tensor  # [classes]; where labels are numbers, the number [1]
     name: Callable[[int], str] | None = None  # of a class; None: those of `Known`
 
 
@@ -93,6 +107,10 @@ class Shown(NamedTuple):
     kind: Literal["image", "text", "series"]
     content: Any  # image: uint8 [height, width, 3]; text: a str; series: numbers [time, channels], NaN where missing
     name: str = ""  # where it is from: the path of its file, for instance
+
+
+class WrongRun(ValueError):
+    """A run that predicts nothing, whatever the input is."""
 
 
 class Task:
@@ -107,6 +125,7 @@ class Task:
     makes_tokenizer: ClassVar[bool] = False  # from its data, if the field `tokenizer` names none
     known: ClassVar[type[Known]] = Known
     usage: ClassVar[str] = "lion eval {run}"  # what to do with a finished run, for people
+    reads: ClassVar[str] = "text"  # an INPUT of `lion predict`: a "text", a "sequence" of DNA, or always a "file"
 
     def __post_init__(self) -> None:
         check(self)
@@ -144,8 +163,8 @@ class Task:
         it in data.json."""
         return {}
 
-    def shown(self, index: int) -> Shown | None:
-        """An example of the eval set, for the page of the run; None: there is nothing to show."""
+    def shown(self, index: int, examples: Any) -> Shown | None:
+        """One of these examples of the eval set, for the page of the run; None: there is nothing to show."""
         return None
 
     def digests(self) -> dict[str, str]:
@@ -163,10 +182,32 @@ class Task:
         """Facts about the data that `predict` needs."""
         return self.known()
 
-    def predict(self, trained: Trained, given: str) -> Prediction:
-        """The logits for one INPUT of `lion predict`."""
+    def test_set(self, trained: Trained, path: str) -> Examples:
+        """Another eval set, for `lion eval --test`."""
+        if not hasattr(self, "test"):
+            raise ValueError(f"test is {path!r}, but the run in {trained.folder} has no other eval set; expected none.")
+        return replace(self, test=path).eval_set()  # type: ignore[type-var]
+
+    # Predictions. A task has `predict`; or `predict_batch`, and `example` for what may be wrong with a single input.
+
+    def inputs(self, trained: Trained, given: str) -> Iterable[Input]:
+        """All that a path stands for, if `reads` is "file"."""
+        return [Input(given, given)]
+
+    def example(self, trained: Trained, given: Any) -> Any:
+        """What `predict_batch` takes, made of the `given` of an Input; a ValueError is about this one alone."""
+        return given
+
+    def predict_batch(self, trained: Trained, examples: list[Any]) -> list[Prediction]:
+        """The predictions for several inputs at once."""
+        return [self.predict(trained, x) for x in examples]
+
+    def predict(self, trained: Trained, given: Any) -> Prediction:
+        """The prediction for one input."""
+        if type(self).predict_batch is not Task.predict_batch:
+            return self.predict_batch(trained, [self.example(trained, given)])[0]
         usage = self.usage.format(run=trained.folder)
-        raise ValueError(f"the run in {trained.folder} does not predict classes of single inputs; use it so: {usage}")
+        raise WrongRun(f"the run in {trained.folder} does not predict classes of single inputs; use it so: {usage}")
 
 
 def classified(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:

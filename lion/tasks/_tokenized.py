@@ -12,14 +12,14 @@ from typing import Any, ClassVar, TypeVar
 from lion.data import fetch, lion_data_folder
 from lion.data.corpora import NAMED, Documents, as_documents, documents, several
 from lion.data.packed import PackedTokens
-from lion.data.tokenizers import TextTokenizer, load_tokenizer, train_byte_bpe, train_wordpiece
+from lion.data.tokenizers import TOKENIZER, TextTokenizer, load_tokenizer, train_byte_bpe, train_wordpiece
 from lion.files import make_once
 from lion.limits import Examples as ExampleCount
 from lion.limits import ShareBelowOne, Tokens, Vocabulary
 from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig
 from lion.progress import working
-from lion.tasks import Task, cached
+from lion.tasks import Task, Trained, cached
 
 Model = TypeVar("Model", EncoderConfig, CausalConfig)
 TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_bpe}
@@ -89,6 +89,10 @@ def trained_tokenizer(trainer: str, texts: Documents | Sequence[str], vocab_size
     with working("making a tokenizer of the texts"):
         make_once(folder, lambda unfinished: TRAINERS[trainer](source, vocab_size).save(unfinished))
     return load_tokenizer(folder)
+
+
+def tokenizer_of(trained: Trained) -> TextTokenizer:
+    return cached(load_tokenizer, trained.beside, file=trained.beside / TOKENIZER)
 
 
 def with_room(model: Model, tokens: int) -> Model:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lion.configs import check, checked
 from lion.data.packed import NextTokens
-from lion.data.tokenizers import TextTokenizer, load_tokenizer
+from lion.data.tokenizers import TextTokenizer
 from lion.limits import Beams, Count, CountOrAll, Heat, Seed, Tokens
 from lion.machine import to_train
 from lion.models.causal import CausalConfig
@@ -17,7 +17,7 @@ from lion.models.heads import IGNORED
 from lion.nn.variants import VARIANTS
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, classified, register_task
-from lion.tasks._tokenized import OF_TOKENIZER, CorpusTask, check_text, with_room
+from lion.tasks._tokenized import OF_TOKENIZER, CorpusTask, check_text, tokenizer_of, with_room
 from lion.train.config import Optim, Run
 
 COLDEST = 1e-4  # a lower temperature means the most likely token: logits divided by it may overflow
@@ -93,7 +93,7 @@ def generate(
     model = trained.model
     if not isinstance(trained.task, CausalTask) or not hasattr(model, "generation_mode"):
         raise ValueError(f"the run in {folder} has no causal language model; expected a run of `lion train causal`.")
-    tokenizer = load_tokenizer(folder / "model")
+    tokenizer = tokenizer_of(trained)
     start = [] if tokenizer.cls_id is None else [tokenizer.cls_id]  # all texts that it learned from begin so
     start += tokenizer.encode([check_text("prompt", prompt)])[0]
     start = start or [tokenizer.eos_id or 0]  # as after the end of a text

@@ -39,6 +39,7 @@ class DnaTask(Task):
     tunable = ("mask", "reverse_complement")
     decided = OF_DNA | {"model.max_tokens": "--length"}
     usage = "lion predict {run} ACGT[MASK]ACGT"
+    reads = "sequence"
 
     def resolved(self) -> "DnaTask":
         model = replace(self.model, vocab_size=TOKENS, classes=fasta.BASES, answer="token")

@@ -3,12 +3,12 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
-import torch
 from torch import Tensor, nn
 
 from lion.data import fasta, fetch
+from lion.data.batches import padded
 from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
 from lion.limits import OneOf, Positive, TokensOrAll
 from lion.machine import to_train
@@ -48,6 +48,7 @@ class DnaClassificationTask(LabelledTask):
     decided = OF_DNA | {"model.max_tokens": "the longest sequence, or --max_length"}
     known = KnownSequences
     usage = "lion predict {run} ACGTACGT"
+    reads = "sequence"
 
     def resolved(self) -> "DnaClassificationTask":
         if self.dataset == "file" and not self.data:
@@ -89,23 +90,22 @@ class DnaClassificationTask(LabelledTask):
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"])
 
-    def shown(self, index: int) -> Shown:
+    def shown(self, index: int, examples: Any) -> Shown:
         return Shown("text", fasta.decode(self._sequences("test").tokens[index]))
 
     def to_predict(self) -> Known:
         return KnownSequences(self.classes, self.max_length)
 
-    def predict(self, trained: Trained, given: str) -> Prediction:
+    def example(self, trained: Trained, given: str) -> list[int]:
         """given: a sequence."""
-        known = trained.known
-        if not known.classes:
-            raise ValueError(f"the run in {trained.folder} predicts numbers, not classes; expected one with classes.")
         bases = fasta.encode(given)
         if not len(bases):
             raise ValueError("a sequence is empty; expected some nucleotides.")
-        ids = [fasta.CLS, *bases][: known.max_length or None]
-        logits = trained.model(torch.tensor([ids], device=trained.device))
-        return Prediction(logits[0])
+        return [fasta.CLS, *bases.tolist()][: trained.known.max_length or None]
+
+    def predict_batch(self, trained: Trained, examples: list[list[int]]) -> list[Prediction]:
+        ids, mask = (x.to(trained.device) for x in padded(examples, fasta.PAD))
+        return [Prediction(x) for x in self.outputs(trained.model, {"input_ids": ids, "mask": mask})]
 
     def _sequences(self, split: str) -> LabelledDna:
         if split == "test" and self.test:

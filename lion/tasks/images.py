@@ -1,9 +1,9 @@
 """Image classification."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from lion.machine import to_train
 from lion.models.registry import MODELS
 from lion.models.vision import VisionConfig, VisionModel
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cached, register_task
+from lion.tasks import Batch, Examples, Input, Known, Prediction, Shown, Trained, WrongRun, cached, register_task
 from lion.tasks._labelled import LabelledTask, to_skip
 from lion.train.config import Optim, Run
 from lion.train.distill import Distill, distillation_loss, load_teacher
@@ -56,6 +56,7 @@ class ImageTask(LabelledTask):
     decided = OF_DATA
     known = KnownImages
     usage = "lion predict {run} photo.png"
+    reads = "file"
 
     def resolved(self) -> "ImageTask":
         if self.dataset == "folder" and not self.data and not (lion_data_folder() / "folder").is_dir():
@@ -115,13 +116,12 @@ class ImageTask(LabelledTask):
     def names_of_classes(self) -> tuple[str, ...]:
         return tuple(self._load("train").classes)
 
-    def shown(self, index: int) -> Shown:
+    def shown(self, index: int, examples: Any) -> Shown:
         """The image as the model sees it: resized, and cropped to its middle."""
-        images = self._load("test")
-        mean, std = (torch.tensor(x)[:, None, None] for x in (images.mean, images.std))
-        pixels = images.__getitems__([(0, index)])["image"][0] * std + mean  # [C, H, W], 0 to 1
+        mean, std = (torch.tensor(x)[:, None, None] for x in (examples.mean, examples.std))
+        pixels = examples.__getitems__([(0, index)])["image"][0] * std + mean  # [C, H, W], 0 to 1
         pixels = pixels.clamp(0, 1).mul(255).round().byte().expand(3, -1, -1).permute(1, 2, 0)
-        return Shown("image", pixels.numpy(), images.path(index))
+        return Shown("image", pixels.numpy(), examples.path(index))
 
     def digests(self) -> dict[str, str]:
         if self.distill.kind == "none":
@@ -132,17 +132,29 @@ class ImageTask(LabelledTask):
         images = self._load("test")
         return KnownImages(tuple(images.classes), tuple(images.mean), tuple(images.std))
 
-    def predict(self, trained: Trained, given: str) -> Prediction:
+    def test_set(self, trained: Trained, path: str) -> Examples:
+        """The images below a folder, with a subfolder for each class, read as `predict` does."""
+        from lion.data.images import FileSet
+
+        config, known = _inputs_of_model(trained)[0], trained.known
+        folder, size, channels = Path(path).expanduser(), config.image_size, config.in_channels
+        return FileSet(folder, known.classes, size, channels, known.mean, known.std)
+
+    def inputs(self, trained: Trained, given: str) -> Iterable[Input]:
+        """The image, or all images below the folder."""
+        from lion.data.images import images_below
+
+        return (Input(x, x) for x in images_below(given)) if Path(given).is_dir() else [Input(given, given)]
+
+    def example(self, trained: Trained, given: str) -> Tensor:
         """given: the path of an image."""
         from lion.data.images import read_image
 
-        config, known = trained.model.config, trained.known
-        if not isinstance(config, VisionConfig):
-            raise ValueError(f"the model in {trained.folder}/model reads no images, and the run in its folder does.")
-        image = read_image(Path(given), size=config.image_size, channels=config.in_channels)
-        mean, std = (_channels(name, getattr(known, name), config, trained.folder) for name in ("mean", "std"))
-        logits = trained.model(((image - mean) / std)[None].to(trained.device))
-        return Prediction(logits[0])
+        config, mean, std = _inputs_of_model(trained)
+        return (read_image(Path(given), size=config.image_size, channels=config.in_channels) - mean) / std
+
+    def predict_batch(self, trained: Trained, examples: list[Tensor]) -> list[Prediction]:
+        return [Prediction(x) for x in trained.model(torch.stack(examples).to(trained.device))]
 
     def _load(self, split: str) -> "ImageSet":
         from lion.data.images import load_images
@@ -155,10 +167,19 @@ class ImageTask(LabelledTask):
             raise to_skip(problem) from None
 
 
+def _inputs_of_model(trained: Trained) -> tuple[VisionConfig, Tensor, Tensor]:
+    """The model's config; and the mean and the standard deviation of its inputs, [channels or 1, 1, 1]."""
+    config, known = trained.model.config, trained.known
+    if not isinstance(config, VisionConfig):
+        raise WrongRun(f"the model in {trained.folder}/model reads no images, and the run in its folder does.")
+    mean, std = (_channels(name, getattr(known, name), config, trained.folder) for name in ("mean", "std"))
+    return config, mean, std
+
+
 def _channels(name: str, numbers: Sequence[float], config: VisionConfig, folder: Path) -> Tensor:
     """[channels or 1, 1, 1]"""
     if len(numbers) not in (1, config.in_channels):
-        raise ValueError(
+        raise WrongRun(
             f"{folder}/run.json: to_predict.{name} has {len(numbers)} numbers; expected {config.in_channels}, one for "
             "each channel."
         )

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from lion.data.packed import MaskedTokens
-from lion.data.tokenizers import load_tokenizer
 from lion.limits import SomeShare
 from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig
@@ -16,7 +15,7 @@ from lion.nn.variants import VARIANTS
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Prediction, Trained, register_task
 from lion.tasks._base import scored
-from lion.tasks._tokenized import OF_TOKENIZER, CorpusTask, check_text, with_room
+from lion.tasks._tokenized import OF_TOKENIZER, CorpusTask, check_text, tokenizer_of, with_room
 from lion.train.config import Optim, Run
 
 
@@ -61,7 +60,7 @@ class MlmTask(CorpusTask):
 
     def predict(self, trained: Trained, given: str) -> Prediction:
         """given: a text with one [MASK]."""
-        tokenizer = load_tokenizer(trained.folder / "model")
+        tokenizer = tokenizer_of(trained)
         parts = check_text("the text", given).split("[MASK]")
         if len(parts) != 2 or tokenizer.mask_id is None:
             raise ValueError(f"the text has {len(parts) - 1} [MASK]; expected one: the token to predict.")

@@ -4,13 +4,13 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from lion.data import fetch, lion_data_folder, stratified
+from lion.data.batches import padded
 from lion.data.glue import GLUE, glue
 from lion.data.labelled import Labelled, LabelledTexts, Text, chosen_cut, imdb, labelled
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model
@@ -26,7 +26,7 @@ from lion.progress import working
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cached, register_task
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
-from lion.tasks._tokenized import OF_TOKENIZER, TokenizedTask, check_text, trained_tokenizer, with_room
+from lion.tasks._tokenized import OF_TOKENIZER, TokenizedTask, check_text, tokenizer_of, trained_tokenizer, with_room
 from lion.train.config import Optim, Run
 from lion.train.distill import model_folder
 
@@ -179,7 +179,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["input_ids"], batch["mask"], batch.get("token_type_ids")).logits
 
-    def shown(self, index: int) -> Shown:
+    def shown(self, index: int, examples: Any) -> Shown:
         text = self.texts("test").texts[index]
         return Shown("text", text if isinstance(text, str) else " / ".join(text))
 
@@ -190,19 +190,33 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         pairs = not isinstance(self.texts("train").texts[0], str)
         return KnownTexts(self.classes, self.max_length or 0, pairs)
 
-    def predict(self, trained: Trained, given: str) -> Prediction:
-        """given: a text."""
-        known, remedy = trained.known, "use transformers' pipelines for those."
-        if not known.classes:
-            raise ValueError(f"the run in {trained.folder} predicts numbers, not classes; {remedy}")
-        if known.pairs:
-            raise ValueError(f"the run in {trained.folder} is of pairs of texts; {remedy}")
-        if not given.strip():
-            raise ValueError("a text is empty; expected some words.")
-        tokenizer = load_tokenizer(trained.folder / "model")
-        ids = tokenizer.encode([check_text("a text", given)], specials=True, max_length=known.max_length or None)
-        logits = trained.model(torch.tensor(ids, device=trained.device)).logits
-        return Prediction(logits[0])
+    def example(self, trained: Trained, given: Text) -> Text:
+        """given: a text, or a pair of them; as one string with a tab between them."""
+        parts: tuple[str, ...] = (given,) if isinstance(given, str) else given
+        if isinstance(given, str) and trained.known.pairs:
+            parts = tuple(given.split("\t"))
+        if len(parts) != 1 + trained.known.pairs:
+            wanted = "TEXT_A<TAB>TEXT_B" if trained.known.pairs else "one text"
+            kind = "pairs of texts" if trained.known.pairs else "single texts"
+            raise ValueError(f"the run in {trained.folder} is of {kind}, and there is {len(parts)}; expected {wanted}.")
+        for part in parts:
+            if not check_text("a text", part).strip():
+                raise ValueError("a text is empty; expected some words.")
+        return (parts[0], parts[1]) if trained.known.pairs else parts[0]
+
+    def predict_batch(self, trained: Trained, examples: list[Any]) -> list[Prediction]:
+        tokenizer, most = tokenizer_of(trained), trained.known.max_length or None
+        batch: Batch = {}
+        if trained.known.pairs:
+            both = tokenizer.encode_pairs(examples, max_length=most)
+            rows = [ids for ids, _ in both]
+            batch["token_type_ids"], _ = padded([kinds for _, kinds in both], 0)
+        else:
+            rows = tokenizer.encode(examples, specials=True, max_length=most)
+        pad = next((x for x in (tokenizer.pad_id, tokenizer.eos_id) if x is not None), 0)
+        batch["input_ids"], batch["mask"] = padded(rows, pad)
+        batch = {name: x.to(trained.device) for name, x in batch.items()}
+        return [Prediction(x) for x in self.outputs(trained.model, batch)]
 
 
 def _joined(text: Text) -> str:

@@ -141,6 +141,15 @@ class Checkpoint:
             means = files.read_tensors(path) if path.exists() else weights  # a run that had no average begins one
             average.load({name: _like(means[name], x) for name, x in average.weights.items()})
 
+    def load_weights(self, state: State, model: nn.Module) -> None:
+        """Load the weights to be used: their average, where the run has one."""
+        weights: dict[str, Any] = files.read_tensors(state.folder / "model.safetensors")
+        path = state.folder / "average.safetensors"
+        try:
+            model.load_state_dict(weights | (files.read_tensors(path) if path.exists() else {}))
+        except RuntimeError as problem:
+            raise ValueError(f"the checkpoint {state.folder} is of another model than its run: {problem}") from None
+
 
 def whole(x: Tensor) -> Tensor:
     """The whole of a tensor that may be sharded over the processes."""

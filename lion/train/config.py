@@ -60,6 +60,10 @@ class Run:
         if not (self.steps or self.epochs):
             raise ValueError(f"steps is {self.steps} and epochs {self.epochs:g}; expected one of them above 0.")
 
+    def steps_for(self, examples: int) -> int:
+        """The steps of the whole run, with so many examples for training."""
+        return self.steps or max(1, self.min_steps, round(self.epochs * examples / self.batch))
+
     def to_json(self) -> dict[str, Any]:
         plain = configs.to_json(self)
         plain["task"]["kind"] = self.task.kind

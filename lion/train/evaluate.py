@@ -1,4 +1,4 @@
-"""Evaluation and prediction with finished runs."""
+"""Evaluation of runs."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from lion.configs import checked
 from lion.limits import Batch as BatchSize
-from lion.limits import Count
 from lion.nn.layers import set_form
-from lion.ops.checks import Form
+from lion.ops.checks import BackendName, Form
 from lion.progress import progress
 from lion.tasks import Batch, Task, Trained
 from lion.train.folder import CONFIG, load_run
+from lion.train.predictions import Guess as Guess
+from lion.train.predictions import predict as predict
+from lion.train.predictions import predict_each as predict_each
 
 # Fields of a model's config that its data decides.
 BY_DATA = ("num_classes", "in_channels", "vocab_size", "channels", "classes", "answer")
@@ -71,16 +73,22 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 
 def evaluate(
-    folder: Path, *, form: Form = "auto", batch: int | None = None, test: str = "", device: str = ""
+    folder: Path,
+    *,
+    form: Form = "auto",
+    backend: BackendName = "auto",
+    batch: int | None = None,
+    test: str = "",
+    device: str = "",
 ) -> dict[str, float]:
     """The metrics of a run's eval set.
 
     Args:
-        form: the form of attention; the metrics are the same.
+        form, backend: the algorithm; the metrics are the same.
         batch: examples at once, by default as in training.
-        test: another eval set, for tasks that have a field `test`.
+        test: another eval set, as `Task.test_set` has it: the data of the run is not needed then.
     """
-    return examine(folder, form=form, batch=batch, test=test, device=device).metrics
+    return examine(folder, form=form, backend=backend, batch=batch, test=test, device=device).metrics
 
 
 class Examined(NamedTuple):
@@ -91,24 +99,32 @@ class Examined(NamedTuple):
     classes: Sequence[str]
     model: nn.Module
     metrics: dict[str, float]
+    examples: Any  # the eval set
     answers: dict[str, Tensor]  # the values that `Task.measure` keeps, in the order of the eval set
     test: str = ""  # in place of the run's own eval set
 
 
 def examine(
-    folder: Path, *, form: Form = "auto", batch: int | None = None, test: str = "", device: str = ""
+    folder: Path,
+    *,
+    form: Form = "auto",
+    backend: BackendName = "auto",
+    batch: int | None = None,
+    test: str = "",
+    device: str = "",
 ) -> Examined:
     """`evaluate`, with the values of each example."""
     trained = load_run(folder, device=device)
     batch = trained.batch if batch is None else checked(BatchSize, batch, "batch")
-    set_form(trained.model, form)
-    task: Any = trained.task.using(folder / "model")
+    set_form(trained.model, form, backend=backend)
+    task: Any = trained.task.using(trained.beside)
     if test:
-        if not hasattr(task, "test"):
-            raise ValueError(f"test is {test!r}, but the run in {folder} has no other eval set; expected none.")
-        task = dataclasses.replace(task, test=test)
-    _check_model(task, trained)
-    examples = task.eval_set()
+        examples = task.test_set(trained, test)
+        if "test" in {field.name for field in dataclasses.fields(task)}:
+            task = dataclasses.replace(task, test=test)
+    else:
+        _check_model(task, trained)
+        examples = task.eval_set()
     keys = [(0, i) for i in range(len(examples))]
     with progress(total=len(examples), unit=task.unit) as bar:
 
@@ -120,7 +136,7 @@ def examine(
 
         measured = means(measure_all(task, trained.model, batches(), trained.device))
     metrics = task.concluded(measured)
-    return Examined(folder, task, trained.known.classes, trained.model, metrics, answers(measured), test)
+    return Examined(folder, task, trained.known.classes, trained.model, metrics, examples, answers(measured), test)
 
 
 def _check_model(task: Any, trained: Trained) -> None:
@@ -135,33 +151,3 @@ def _check_model(task: Any, trained: Trained) -> None:
             raise ValueError(
                 f"the model in {folder}/model has {name} {got!r}; expected {want!r}, as the data of {folder / CONFIG}."
             )
-
-
-class Guess(NamedTuple):
-    label: str
-    probability: float
-
-
-def predict(
-    folder: Path, inputs: Sequence[str], *, form: Form = "auto", best: int = 3, device: str = ""
-) -> list[list[Guess]]:
-    """The most likely classes of each input, best first. The run's task decides what an input is: the path of an
-    image, a text, a text with a [MASK]."""
-    checked(Count, best, "best")
-    trained = load_run(folder, device=device)
-    set_form(trained.model, form)
-    with torch.no_grad():
-        return [_guesses(trained, given, best) for given in inputs]
-
-
-def _guesses(trained: Trained, given: str, best: int) -> list[Guess]:
-    logits, name = trained.task.predict(trained, given)
-    classes = trained.known.classes
-    if (classes or name is None) and len(classes) != len(logits):
-        raise ValueError(
-            f"{trained.folder / CONFIG}: to_predict.classes has {len(classes)} names; expected {len(logits)}, as many "
-            "as the model has classes."
-        )
-    top = logits.float().softmax(-1).topk(min(best, len(logits)))
-    name = name or classes.__getitem__
-    return [Guess(name(i), p) for p, i in zip(*(x.tolist() for x in top), strict=True)]

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import json
+import logging
 import os
 import platform
 import shutil
@@ -11,16 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from torch import nn
+
 from lion import configs, files, legacy
 from lion.devices import chosen
 from lion.tasks import Trained
-from lion.train.config import Saved, read_run
+from lion.train.config import Run, Saved, read_run
 
 CONFIG = "run.json"
 LOCK = ".lock"
 METRICS = "metrics.jsonl"
 TOKENIZER = "tokenizer"
 CHECKPOINTS = "checkpoints"
+log = logging.getLogger("lion")
 _held: set[Path] = set()  # folders of this process, which the system's lock does not keep out
 
 
@@ -128,9 +132,9 @@ def saved_run(folder: Path, recipe: str | None = None) -> Saved | None:
 
 
 def load_run(folder: Path, *, device: str = "") -> Trained:
-    """A finished run, its model on a device (by default the GPU, if there is one) and ready for use."""
+    """A run, its model on a device (by default the GPU, if there is one) and ready for use. One that is not finished is
+    used as its last checkpoint has it, and a warning is logged."""
     from lion.data.tokenizers import tokenizer_of_model
-    from lion.models.saving import load_model
 
     path = folder / CONFIG
     if not path.exists():
@@ -138,16 +142,41 @@ def load_run(folder: Path, *, device: str = "") -> Trained:
     saved = read_run(path)
     task: Any = saved.run.task
     known = configs.from_json(task.known, saved.to_predict, f"{path}: to_predict")
-    if not (folder / "model").exists():
-        raise ValueError(f"the run in {folder} is not finished: lion train --resume --out {folder}")
-    try:
-        model = load_model(folder / "model", device=chosen(device)).eval()
-    except (files.DamagedFile, FileNotFoundError) as problem:
-        remedy = f"To write it once more, from the last checkpoint: lion train --resume --out {folder}"
-        raise files.DamagedFile(f"{problem} {remedy}") from None
+    where = chosen(device)
+    finished = (folder / "model").exists()
+    model = (_finished(folder) if finished else _unfinished(folder, saved.run)).to(where).eval()
+    trained = Trained(folder, task, model, known, batch=saved.run.batch // saved.run.accumulate or 1)
     if hasattr(task, "text_tokenizer"):
         config: Any = model.config
         if not hasattr(config, "vocab_size"):
             raise ValueError(f"the model in {folder}/model reads no text, and the run in {folder} does.")
-        tokenizer_of_model(folder / "model", config.vocab_size)  # refuses a tokenizer of another model
-    return Trained(folder, task, model, known, batch=saved.run.batch // saved.run.accumulate or 1)
+        tokenizer_of_model(trained.beside, config.vocab_size)  # refuses a tokenizer of another model
+    return trained
+
+
+def _finished(folder: Path) -> nn.Module:
+    from lion.models.saving import load_model
+
+    try:
+        return load_model(folder / "model")
+    except (files.DamagedFile, FileNotFoundError) as problem:
+        remedy = f"To write it once more, from the last checkpoint: lion train --resume --out {folder}"
+        raise files.DamagedFile(f"{problem} {remedy}") from None
+
+
+def _unfinished(folder: Path, run: Run) -> nn.Module:
+    from lion.train.checkpoint import Checkpoint
+
+    checkpoint = Checkpoint(folder)
+    state = checkpoint.state()
+    if state is None:
+        raise ValueError(
+            f"the run in {folder} is not finished, and has no checkpoint yet: lion train --resume --out {folder}"
+        )
+    model = run.task.using(folder / TOKENIZER).make_model()
+    checkpoint.load_weights(state, model)
+    examples = state.contents.get("training", {}).get("examples", 0)
+    steps = run.steps_for(examples) if run.steps or examples else 0
+    of = f" of {steps:,}" if steps else ""
+    log.warning("the run in %s is not finished: step %s%s, from its last checkpoint", folder, f"{state.step:,}", of)
+    return model

@@ -109,7 +109,7 @@ class Trainer:
             self.contents = changes.contents(self.task, self.train_set, self.eval_set)
         if state is not None:
             changes.refuse(changes.of_contents(self.contents, state.contents), accept, self.folder.path)
-        self.steps = run.steps or max(1, run.min_steps, round(run.epochs * len(self.train_set) / run.batch))
+        self.steps = run.steps_for(len(self.train_set))
         if self.steps < self.begin:
             raise ValueError(
                 f"the run in {self.folder.path} is at step {self.begin:,} already, and has {self.steps:,} in all; "
@@ -367,7 +367,7 @@ class Trainer:
         try:
             (folder / PAGE).unlink(missing_ok=True)  # of an earlier end of the run
             classes = self.config.task.to_predict().classes
-            write_page(Examined(folder, self.task, classes, self.bare, metrics, self.answers))
+            write_page(Examined(folder, self.task, classes, self.bare, metrics, self.eval_set, self.answers))
         except Exception as problem:  # the run is finished all the same, and its model saved
             self.report.say(f"{PAGE} could not be written ({short(repr(problem))}); once more: lion report {folder}")
 

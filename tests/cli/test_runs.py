@@ -137,7 +137,8 @@ def test_a_picture_that_is_none(finished, tmp_path, capsys):
     assert "broken.png" in capsys.readouterr().err
 
 
-def test_an_unfinished_run_is_not_evaluated(finished, tmp_path, capsys):
+def test_a_run_without_a_checkpoint_is_not_evaluated(finished, tmp_path, capsys):
     (tmp_path / "run.json").write_text((finished / "run.json").read_text())
     assert main(["eval", str(tmp_path)]) == 1
-    assert f"the run in {tmp_path} is not finished: lion train --resume --out {tmp_path}" in capsys.readouterr().err
+    said = f"the run in {tmp_path} is not finished, and has no checkpoint yet: lion train --resume --out {tmp_path}"
+    assert said in capsys.readouterr().err

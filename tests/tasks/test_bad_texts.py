@@ -204,8 +204,9 @@ def test_runs_that_are_not_there(runs, fails, tmp_path):
         more = ["words"] if command == ["predict"] else []
         fails([*command, tmp_path / "nothing", *more], f"there is no run in {tmp_path}/nothing")
     shutil.copytree(runs / "text", tmp_path / "half")
-    shutil.rmtree(tmp_path / "half" / "model")
-    fails(["predict", tmp_path / "half", "words"], f"the run in {tmp_path}/half is not finished: lion train --resume")
+    for name in ("model", "checkpoints"):
+        shutil.rmtree(tmp_path / "half" / name)
+    fails(["predict", tmp_path / "half", "words"], f"the run in {tmp_path}/half is not finished, and has no checkpoint")
     fails(["predict", runs / "mlm", "no gap"], "the text has 0 [MASK]; expected one")
     fails(["predict", runs / "text", ""], "a text is empty")
     fails(["eval", runs / "mlm", "--test", "x.csv"], "has no other eval set")
