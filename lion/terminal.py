@@ -98,7 +98,11 @@ def listed(names: Iterable[object]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun if count == 1 else several(noun)}"
+
+
+def several(noun: str) -> str:
+    return noun if noun.endswith("s") else f"{noun}s"
 
 
 def brief(value: object, most: int = 200) -> str:

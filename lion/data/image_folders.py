@@ -1,5 +1,6 @@
 """Folders of pictures, a subfolder for each class: found, and decoded once before they are used."""
 
+import contextlib
 import functools
 import os
 from collections import Counter
@@ -13,12 +14,14 @@ import numpy as np
 from lion.data.findings import Findings
 from lion.data.image_files import decode
 from lion.data.splits import digest_of
+from lion.optional import need
 from lion.progress import progress
 from lion.terminal import listed
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 TRAIN = ("train", "training")  # names of folders, in small letters
 TESTS = ("test", "testing", "val", "valid", "validation")
+SAMPLE = 200  # pictures that are asked for their size
 ELONGATED = 50  # longest strip that is resized, in lengths of the wanted shape
 KEPT = 1 << 30  # bytes of decoded pictures that are kept in memory
 Files = dict[str, list[str]]  # paths below a folder, by class
@@ -85,6 +88,17 @@ def check_classes(root: Path, files: Files) -> None:
     nested = len(subfolders(root / name)) > 1
     hint = f" Did you mean {root / name}, which has several?" if nested else ""
     raise ValueError(f"{root} has one class, {listed(files)}; expected two or more, a subfolder for each.{hint}")
+
+
+def usual_side(root: Path) -> int:
+    """The median of the shorter sides of some of a folder's pictures, in pixels."""
+    image = need("PIL.Image", "pillow", "train")
+    paths = [path for path in _walk(root) if path.lower().endswith(SUFFIXES)]
+    sides = []
+    for path in sorted(paths)[:: max(1, len(paths) // SAMPLE)]:
+        with contextlib.suppress(Exception), image.open(path) as picture:  # bad ones are told of when all are read
+            sides.append(min(picture.size))
+    return int(np.median(sides)) if sides else 224
 
 
 class Decoded(NamedTuple):

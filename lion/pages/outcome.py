@@ -44,10 +44,13 @@ class Baseline(NamedTuple):
     def time(self) -> str:
         return "" if self.seconds is None else f" in {duration(max(1, self.seconds))}"
 
+    def words(self) -> str:
+        return f"{self.name}: {metric_name(self.metric)} {score(self.metric, self.score)}{self.time}"
+
     def beside(self) -> Html:
         return card(score(self.metric, self.score), f"{metric_name(self.metric)} of {self.name}", f"trained{self.time}")
 
-    def verdict(self, metrics: dict[str, float], examples: int) -> str:
+    def verdict(self, metrics: dict[str, float], examples: int, place: str = "this page") -> str:
         """Whether the run was worth it."""
         ours, theirs = (score(self.metric, x) for x in (metrics[self.metric], self.score))
         both = f"{self.name} reaches {theirs}{self.time}, this model {ours}"
@@ -58,7 +61,7 @@ class Baseline(NamedTuple):
             )
         if metrics[self.metric] > self.score:
             return f"It was worth it: {both}."
-        return f"It was not worth it yet: {both}. What to try next stands at the end of this page."
+        return f"It was not worth it yet: {both}. What to try next stands at the end of {place}."
 
 
 def metric_name(metric: str) -> str:

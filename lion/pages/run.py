@@ -13,7 +13,7 @@ from lion.pages.figures import Html, Line, legend, tag
 from lion.pages.numbers import of_numbers
 from lion.pages.outcome import Baseline, Outcome, metric_name
 from lion.pages.parts import apart, card, opening, over_steps, panel, smooth, write
-from lion.terminal import duration
+from lion.terminal import duration, several
 from lion.train.config import Saved, read_run
 from lion.train.evaluate import Examined
 from lion.train.folder import CONFIG
@@ -40,7 +40,7 @@ def write_page(run: Examined, path: Path | None = None) -> Path:
     path = path or run.folder / PAGE
     saved, rows = read_run(run.folder / CONFIG), read_metrics(run.folder / METRICS)
     unit = run.task.unit
-    units = unit if unit.endswith("s") else f"{unit}s"
+    units = several(unit)
     # The baseline is of the run's own eval set.
     baseline = None if run.test else Baseline.read(run.folder)
     if baseline is not None and baseline.metric not in run.metrics:

@@ -13,15 +13,16 @@ from lion.tasks import Batch, Task, cached, classified
 from lion.terminal import brief, plural
 from lion.train.metrics import METRICS
 
+SIMPLE = 5000  # training examples of a simple model, which has to take seconds
 FEW = 12  # classes that are all shown with their counts; of more, the first and last few
 
 
 class Plain(NamedTuple):
-    """Examples as a model of scikit-learn takes them."""
+    """Examples as a model of scikit-learn takes them; of many, `SIMPLE` are enough to train on."""
 
     kind: str  # a key of lion.train.baseline.KINDS
-    train: tuple[Sequence[Any], np.ndarray]  # inputs and labels
-    eval: tuple[Sequence[Any], np.ndarray]
+    train: tuple[Sequence[Any] | np.ndarray, np.ndarray]  # inputs and labels
+    eval: tuple[Sequence[Any] | np.ndarray, np.ndarray]
 
 
 class LabelledTask(Task):

@@ -1,10 +1,12 @@
 """Image classification."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,13 +15,13 @@ from lion.data import lion_data_folder
 from lion.data.augment import Augment, Mixup
 from lion.data.digests import digest
 from lion.data.findings import BadData
-from lion.limits import PixelsOrAll, Positive, Share
+from lion.limits import CountOrAll, PixelsOrAll, Positive, Share
 from lion.machine import to_train
 from lion.models.registry import MODELS
 from lion.models.vision import VisionConfig, VisionModel
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Input, Known, Prediction, Shown, Trained, WrongRun, cached, register_task
-from lion.tasks._labelled import LabelledTask, to_skip
+from lion.tasks._labelled import SIMPLE, LabelledTask, Plain, to_skip
 from lion.train.config import Optim, Run
 from lion.train.distill import Distill, distillation_loss, load_teacher
 
@@ -35,12 +37,17 @@ class KnownImages(Known):
     std: tuple[Positive, ...] = (1.0,)
 
 
+LARGEST = 64  # side of one's own images, if none is given: larger ones take longer, and little is gained
+SMALL = 32  # the same for a simple model
+
+
 @register_task("images")
 @dataclass(frozen=True)
 class ImageTask(LabelledTask):
     dataset: str = "digits"  # "folder": your own; or digits, mnist, cifar10, cifar100, imagenet
     data: str = ""  # your folder with a subfolder for each class; or where a known set is
     image_size: PixelsOrAll = 0  # pixels along both sides, to which images are resized; 0: as they are
+    tokens: CountOrAll = 0  # about so many patches of an image, by which their size is chosen; 0: by model.patch_size
     model: VisionConfig = field(default_factory=VisionConfig)
     augment: Augment = field(default_factory=Augment)
     mixup: Mixup = field(default_factory=Mixup)
@@ -64,10 +71,19 @@ class ImageTask(LabelledTask):
                 "there is no data; expected a folder with a subfolder for each class, as pets/cat/1.jpg and "
                 "pets/dog/2.jpg: lion train images --data pets"
             )
+        if self.dataset == "folder" and not self.image_size:
+            return replace(self, image_size=self._usual_side()).resolved()
         images = self._load("test")
         size = images.size or (self.image_size or 224, self.image_size or 224)
         model = replace(self.model, num_classes=len(images.classes), in_channels=images.channels, image_size=size)
+        if self.tokens:
+            model = replace(model, patch_size=_patch(min(size), self.tokens))
         return replace(self, model=model)
+
+    def _usual_side(self) -> int:
+        from lion.data.image_folders import usual_side
+
+        return min(usual_side(Path(self.data).expanduser()), LARGEST)
 
     def make_model(self) -> nn.Module:
         model = to_train(lambda: VisionModel(self.model))
@@ -100,6 +116,13 @@ class ImageTask(LabelledTask):
     @property
     def metrics(self) -> tuple[str, ...]:
         return super().metrics if self.dataset == "folder" else ("accuracy",)
+
+    def plain(self) -> Plain | None:
+        if self.dataset != "folder":
+            return None
+        train, test = self._load("train"), self._load("test")
+        some = np.random.default_rng(0).permutation(len(train))[:SIMPLE]
+        return Plain("images", _pixels(train, some), _pixels(test, np.arange(len(test))))
 
     def source(self) -> str:
         return self.data or f"the set {self.dataset}"
@@ -167,6 +190,22 @@ class ImageTask(LabelledTask):
             raise to_skip(problem) from None
 
 
+def _patch(side: int, tokens: int) -> int:
+    """The patch size, a power of two, that gives about so many tokens."""
+    return 2 ** max(0, round(math.log2(side / math.sqrt(tokens))))
+
+
+def _pixels(images: "ImageSet", indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Images as rows of pixels, no larger than a simple model can take; and their labels."""
+    rows = []
+    for part in np.array_split(indices, max(1, len(indices) // 256)):
+        batch = images.__getitems__([(0, int(i)) for i in part])["image"]
+        if max(batch.shape[2:]) > SMALL:
+            batch = F.interpolate(batch, (SMALL, SMALL), mode="bilinear", antialias=True)
+        rows.append(batch.flatten(1).numpy())
+    return np.concatenate(rows), images.labels.numpy()[indices]
+
+
 def _inputs_of_model(trained: Trained) -> tuple[VisionConfig, Tensor, Tensor]:
     """The model's config; and the mean and the standard deviation of its inputs, [channels or 1, 1, 1]."""
     config, known = trained.model.config, trained.known
@@ -189,6 +228,7 @@ def _channels(name: str, numbers: Sequence[float], config: VisionConfig, folder:
 @register_recipe("images")
 def images() -> Run:
     """Your own folder of images, a subfolder for each class: `lion train images --data FOLDER`."""
-    model = replace(MODELS["lion_s_2scan_tiny_patch16_224"], depth=6, patch_size=8, drop_path=0.05)
-    task = ImageTask("folder", image_size=64, model=model, augment=Augment(pad_crop=6, flip=True))
-    return Run(task, Optim(lr=1e-3, warmup=0.1), epochs=20, batch=64, ema=0.99)
+    size: dict[str, Any] = {"dim": 128, "heads": 4, "depth": 4, "stem": "conv", "class_token": False, "pool": "mean"}
+    model = replace(MODELS["lion_s_2scan_tiny_patch16_224"], **size, drop_path=0.1)
+    task = ImageTask("folder", tokens=64, model=model, augment=Augment(pad_crop=2, padding="reflect"), smoothing=0.1)
+    return Run(task, Optim(lr=1e-3, warmup=0.1), epochs=20, min_steps=1500, batch=64, ema=0.99)

@@ -1,8 +1,10 @@
 """Classes of series, numbers over time, or a number for each."""
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,14 +13,20 @@ from torch import Tensor, nn
 from lion.data.labelled import as_labels
 from lion.data.labelled_series import LabelledSeries, Scale, SeriesExamples, in_order, labelled_series, split_series
 from lion.data.series import ENDS, Columns, Series, read_series
+from lion.data.tables import place
 from lion.limits import Positive, TokensOrAll
 from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Known, Prediction, Trained, register_task
-from lion.tasks._labelled import LabelledTask
+from lion.tasks import Batch, Examples, Input, Known, Prediction, Shown, Trained, register_task
+from lion.tasks._labelled import LabelledTask, Plain
 from lion.train.config import Optim, Run
+
+# Fields that the data decides.
+OF_SERIES = dict.fromkeys(("model.vocab_size", "model.channels", "model.classes", "model.answer"), "the data") | {
+    "model.max_tokens": "the longest series, or --max_length"
+}
 
 
 @dataclass(frozen=True)
@@ -56,14 +64,18 @@ class SeriesTask(LabelledTask):
     max_length: TokensOrAll = 0  # steps; 0: all of a series
     model: LongConfig = field(default_factory=LongConfig)
 
-    unit = "sequence"
+    unit = "series"
+    share = "a fifth"
+    reads = "file"
+    decided = OF_SERIES
     known = KnownSeries
     usage = "lion predict {run} FILE"
 
     def resolved(self) -> "SeriesTask":
         if not self.data:
             raise ValueError(
-                "there is no data; expected --data FILE, a .csv, .ts, .tsv, .npz or .parquet of series with labels."
+                "there is no data; expected a table with a row for each series and a column `label`, or a .ts, .tsv or "
+                ".npz file: lion train series --data x.csv"
             )
         train = self._series("train")
         classes = tuple(train.classes or ())
@@ -99,14 +111,25 @@ class SeriesTask(LabelledTask):
             missing=scale.missing,
         )
 
-    def predict(self, trained: Trained, given: str) -> Prediction:
-        """given: the path of a file with one series."""
-        if not trained.known.classes:
-            raise ValueError(f"the run in {trained.folder} predicts numbers, not classes; expected one with classes.")
-        _, series = trained.known.read(given)
-        if len(series) != 1:
-            raise ValueError(f"{given} has {len(series)} series; expected one.")
-        return Prediction(_answers(trained.model, series[0][None].to(trained.device))[0])
+    def inputs(self, trained: Trained, given: str) -> Iterable[Input]:
+        """All series of a file."""
+        found, series = trained.known.read(given)
+        names = [given] if len(series) == 1 else [place(Path(given), row) for row in found.rows]
+        return [Input(name, x) for name, x in zip(names, series, strict=True)]
+
+    def predict_batch(self, trained: Trained, examples: list[Tensor]) -> list[Prediction]:
+        """examples: [T, channels] each."""
+        values = nn.utils.rnn.pad_sequence(examples, batch_first=True).to(trained.device)
+        lengths = torch.tensor([len(x) for x in examples], device=trained.device)
+        mask = torch.arange(values.shape[1], device=trained.device) < lengths[:, None]
+        return [Prediction(x) for x in _answers(trained.model, values, mask)]
+
+    def plain(self) -> Plain:
+        train, test = self._series("train"), self._series("test")
+        return Plain("series", (train.values, train.labels), (test.values, test.labels))
+
+    def shown(self, index: int, examples: Any) -> Shown:
+        return Shown("series", self._series("test").values[index])
 
     def _series(self, split: str) -> LabelledSeries:
         columns = (self.id_column, self.time_column)
@@ -134,7 +157,7 @@ def _answers(model: nn.Module, values: Tensor, mask: Tensor | None = None) -> Te
 
 @register_recipe("series")
 def series(variant: str = "lion_s") -> Run:
-    """Classes of series, numbers over time: `lion train series --data x.csv`, or .ts, .tsv, .npz."""
+    """Classes of series, numbers over time, or numbers, in a table, .ts or .npz: `lion train series --data x.csv`."""
     model = LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1)
     task = SeriesTask(label_scale=None, model=model)
     return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), steps=1500, batch=32)

@@ -22,7 +22,7 @@ def announcement(
     threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
     several = f", {processes} processes" if processes > 1 else ""
     yield "model", described(model)
-    yield "steps", f"{steps:,} of {run.batch:,} {run.task.unit}s: {steps * run.batch / examples:.3g} epochs"
+    yield "steps", f"{steps:,} of {run.batch:,} {several(run.task.unit)}: {steps * run.batch / examples:.3g} epochs"
     yield "device", f"{device}{threads}{several}, {run.precision}"
 
 

@@ -13,11 +13,9 @@ import numpy as np
 import torch
 
 from lion.optional import need
-from lion.tasks._labelled import LabelledTask
+from lion.tasks._labelled import SIMPLE, LabelledTask
 from lion.train.metrics import METRICS
 
-FILE = "baseline.json"  # in the run's folder
-MOST = 5000  # training examples; of more, random ones: it has to take seconds
 POINTS = 100  # of a series, for each channel
 FIXED = 500  # longest sequences that are compared letter by letter
 
@@ -40,10 +38,10 @@ def baseline(task: LabelledTask) -> Baseline | None:
         need("sklearn", "scikit-learn", "train")
         began = time.perf_counter()
         (inputs, labels), (asked, right) = plain.train, plain.eval
-        if len(labels) > MOST:
-            kept = np.random.default_rng(0).permutation(len(labels))[:MOST]
+        if len(labels) > SIMPLE:
+            kept = np.random.default_rng(0).permutation(len(labels))[:SIMPLE]
             inputs, labels = [inputs[i] for i in kept], labels[kept]
-        name, pipeline = KINDS[plain.kind](inputs, task.numbers)
+        name, pipeline = KINDS[plain.kind](inputs, task.numbers)  # type: ignore[arg-type]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a solver has not converged: it is near enough to compare with
             answers = pipeline.fit(inputs, labels).predict(asked)

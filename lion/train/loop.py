@@ -14,13 +14,16 @@ from torch import Tensor, nn
 from lion import amx, configs, files
 from lion.devices import chosen
 from lion.models.saving import save_model
+from lion.pages.outcome import BASELINE, Baseline
 from lion.pages.run import PAGE, answered, write_page
 from lion.progress import working
 from lion.tasks import Batch
+from lion.tasks._labelled import LabelledTask
 from lion.terminal import facts, short
 from lion.train import changes
 from lion.train.allocation import keep_memory
 from lion.train.announcement import announcement
+from lion.train.baseline import baseline
 from lion.train.checkpoint import Checkpoint, State, whole
 from lion.train.clock import Clock
 from lion.train.config import Run
@@ -128,6 +131,7 @@ class Trainer:
         self.report.say(facts(announcement(run, self.bare, self.steps, count, self.device, world)))
         if resume:
             self._tell_changes(state)
+        self._fit_baseline()
         slow = self.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
         if slow and run.precision == "bfloat16":
             self.report.say("this CPU has no instructions for bfloat16: --precision float32 is several times as fast")
@@ -214,6 +218,9 @@ class Trainer:
             with self.report.working("saving the model"):
                 self._save_model(metrics)
             self._write_page(metrics)
+            simple = Baseline.read(self.folder.path) if self.config.baseline else None
+            if simple is not None and simple.metric in metrics:
+                self.report.say(simple.verdict(metrics, len(self.eval_set), f"{self.folder.path / PAGE}"))
         return metrics
 
     def evaluate(self) -> dict[str, float]:
@@ -359,6 +366,21 @@ class Trainer:
             self.folder.write_json("result.json", {"step": self.steps, **metrics})
         # A process that ends while gloo's threads still hold tensors of the last exchange may abort (pytorch#179291).
         self.accelerator.wait_for_everyone()
+
+    def _fit_baseline(self) -> None:
+        """Fit the simple model that the run is compared with, once."""
+        if not (self.config.baseline and self.main and isinstance(self.task, LabelledTask)):
+            return
+        if Baseline.read(self.folder.path) is not None:
+            return
+        try:
+            with working("fitting a simple model to compare with"):
+                found = baseline(self.task)
+            if found is not None:
+                self.folder.write_json(BASELINE, found._asdict())
+                self.report.say(facts([("baseline", Baseline(*found[:3], found.seconds).words())]))
+        except Exception as problem:  # which is no reason not to train
+            self.report.say(f"the simple model could not be fitted: {short(repr(problem))}")
 
     def _write_page(self, metrics: dict[str, float]) -> None:
         folder = self.folder.path

@@ -128,7 +128,7 @@ def _result(trained: Trained, given: Input, outcome: Prediction | Exception, bes
     logits, name = outcome
     classes, number = trained.known.classes, predicts_numbers(trained)
     if number and len(logits) == 1:
-        return Result(given, value=float(logits))
+        return Result(given, value=float(trained.task.in_units(logits)))
     if (classes or name is None) and len(classes) != len(logits):
         raise WrongRun(
             f"{trained.folder / CONFIG}: to_predict.classes has {len(classes)} names; expected {len(logits)}, as many "

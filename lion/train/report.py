@@ -16,7 +16,7 @@ from lion import files, machine
 from lion._version import __version__
 from lion.progress import in_kernel, make_bar
 from lion.tasks import Task
-from lion.terminal import duration, facts, milliseconds
+from lion.terminal import duration, facts, milliseconds, several
 from lion.train.clock import Clock
 from lion.train.folder import METRICS, RunFolder
 from lion.train.metrics import SHARES
@@ -67,7 +67,7 @@ class Report:
         self._examples += examples
         rate = self._examples / (time.perf_counter() - self._began)
         if shown is not None:
-            self.row({"step": step, "kind": "train", **shown, f"{self.unit}s_per_second": round(rate, 2)})
+            self.row({"step": step, "kind": "train", **shown, f"{several(self.unit)}_per_second": round(rate, 2)})
         self.clock.step()
         left = f"{duration(self.clock.left)} left" if self.clock.known else ""
         if left and not self._told_time:
@@ -81,7 +81,7 @@ class Report:
                 self._bar.update(1)
         elif shown is not None and time.perf_counter() - self._last_line > 10:
             self._last_line = time.perf_counter()
-            words = _line(shown), f"{_number(rate)} {self.unit}s/s", left
+            words = _line(shown), f"{_number(rate)} {several(self.unit)}/s", left
             self.say(f"step {step:,} of {self.steps:,}: {', '.join(filter(None, words))}")
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:

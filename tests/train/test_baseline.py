@@ -71,7 +71,7 @@ def test_series_with_gaps():
 
 
 def test_of_many_examples_it_takes_some(monkeypatch):
-    monkeypatch.setattr(module, "MOST", 60)
+    monkeypatch.setattr(module, "SIMPLE", 60)
     kind, inputs = INPUTS["images"]
     assert baseline(Task(halves(kind, inputs, LABELS))).examples == 60
 
