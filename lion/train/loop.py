@@ -112,7 +112,6 @@ class Trainer:
         self.report = Report(self.folder, self.task, self.steps, main=self.main, resumed_at=self.begin)
         if resume:
             self._tell_changes(state)
-        self.report.facts(self.task.facts(self.train_set, self.eval_set))
         slow = self.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
         if slow and run.precision == "bfloat16":
             self.report.say("this CPU has no instructions for bfloat16: --precision float32 is several times as fast")
@@ -173,6 +172,7 @@ class Trainer:
         return run
 
     def run(self) -> dict[str, float]:
+        self.report.facts(self.task.facts(self.train_set, self.eval_set))
         saved, evaluated, metrics = self.begin, -1, {}
         examples = self._batches()
         with caught_signals() as signals:
