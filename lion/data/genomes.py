@@ -14,7 +14,7 @@ from lion.limits import Share, ShareBelowOne, SomeShare, Tokens
 from lion.ops.checks import one_of
 
 MOST_BLOCKS = 1 << 22  # of a genome
-SHORTEST = 16  # nucleotides of a window or block that is made smaller
+SHORTEST = 16  # nucleotides of a block that is not made smaller
 
 
 class Windows:
@@ -87,19 +87,19 @@ class Windows:
 
 
 def fitted(genome: Genome, length: int, *, holdout: float, block: int) -> tuple[int, int]:
-    """The length and block of windows; of a small genome smaller ones, so that the share of blocks that is held out is
-    one at least, and both splits have windows."""
-    while holdout and holdout * len(genome) < block and block > SHORTEST:
-        block //= 2
+    """The length and block of windows; halved for a small genome, until one block at least is held out, and the windows
+    of the held-out blocks have half of the asked share at least: a block at the end of a record may be short."""
     while holdout:
-        try:
-            for split in SPLITS:
-                Windows(genome, length, split, holdout=holdout, block=block)
-            break
-        except ValueError:
-            if length <= SHORTEST:
-                raise
-        length = max(min(length // 2, block), SHORTEST)
+        if holdout * len(genome) >= block or block <= SHORTEST:
+            try:
+                train, held = (Windows(genome, length, x, holdout=holdout, block=block).nucleotides for x in SPLITS)
+                if 2 * held >= holdout * (train + held) or block <= SHORTEST:
+                    break
+            except ValueError:
+                if block <= SHORTEST:
+                    raise
+        block //= 2
+        length = min(length, block)
     return length, block
 
 

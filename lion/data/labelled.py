@@ -353,6 +353,6 @@ def chosen_cut(lengths: np.ndarray) -> int:
     """The length that long texts are cut to where nobody has said it: 0 for none, or else one in a hundred is cut. A
     batch is as wide as its longest text: a single very long one costs as much as a batch of them."""
     least, most = CUTS
-    usual = -(-int(np.percentile(lengths, 99)) // 64) * 64
+    usual = -(-int(np.percentile(lengths, 99, method="lower")) // 64) * 64
     cut = min(max(usual, least), most)
     return 0 if lengths.max() <= min(2 * cut, most) else cut

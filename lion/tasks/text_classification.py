@@ -121,10 +121,9 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         return self.data or f"the set {self.dataset}"
 
     def held_out(self) -> str:
-        own = self.test or self.dataset == "file"
-        return (
-            super().held_out() if own else "a fifth of every class" if self.dataset == "imdb" else "its validation set"
-        )
+        if self.test or self.dataset == "file":
+            return super().held_out()
+        return "a fifth of every class" if self.dataset == "imdb" else "its validation set"
 
     def notes(self) -> Mapping[str, str]:
         return read_notes(*(self.texts(split).notes for split in ("train", "test")))

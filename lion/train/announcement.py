@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from lion.terminal import several
 from lion.train.config import Run
 
 SIZES = (  # names of a config's fields, here and in transformers
@@ -20,10 +21,10 @@ def announcement(
 ) -> Iterator[tuple[str, str]]:
     """The model and its training, for `lion.terminal.facts`; `examples` of the training set."""
     threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
-    several = f", {processes} processes" if processes > 1 else ""
+    others = f", {processes} processes" if processes > 1 else ""
     yield "model", described(model)
     yield "steps", f"{steps:,} of {run.batch:,} {several(run.task.unit)}: {steps * run.batch / examples:.3g} epochs"
-    yield "device", f"{device}{threads}{several}, {run.precision}"
+    yield "device", f"{device}{threads}{others}, {run.precision}"
 
 
 def described(model: nn.Module) -> str:

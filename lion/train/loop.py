@@ -126,12 +126,8 @@ class Trainer:
         with working("loading TensorBoard"):
             self.report = Report(self.folder, self.task, self.steps, main=self.main, resumed_at=self.begin)
         self.report.clock = Clock(self.begin, self.steps, self.eval_every, len(self.eval_set) / run.batch)
-        self.report.read(self.task.facts(self.train_set, self.eval_set))
-        world, count = self.accelerator.num_processes, len(self.train_set)
-        self.report.say(facts(announcement(run, self.bare, self.steps, count, self.device, world)))
         if resume:
             self._tell_changes(state)
-        self._fit_baseline()
         slow = self.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
         if slow and run.precision == "bfloat16":
             self.report.say("this CPU has no instructions for bfloat16: --precision float32 is several times as fast")
@@ -193,6 +189,7 @@ class Trainer:
         return run
 
     def run(self) -> dict[str, float]:
+        self._tell()
         saved, evaluated, metrics = self.begin, -1, {}
         examples = self._batches()
         self.report.begin()
@@ -366,6 +363,13 @@ class Trainer:
             self.folder.write_json("result.json", {"step": self.steps, **metrics})
         # A process that ends while gloo's threads still hold tensors of the last exchange may abort (pytorch#179291).
         self.accelerator.wait_for_everyone()
+
+    def _tell(self) -> None:
+        """Say what was read, and what will be trained."""
+        self.report.read(self.task.facts(self.train_set, self.eval_set))
+        world, count = self.accelerator.num_processes, len(self.train_set)
+        self.report.say(facts(announcement(self.config, self.bare, self.steps, count, self.device, world)))
+        self._fit_baseline()
 
     def _fit_baseline(self) -> None:
         """Fit the simple model that the run is compared with, once."""

@@ -160,8 +160,10 @@ def test_a_genome(tmp_path, capsys):
     assert len(names) == 5
     assert main(["bench", "dna", str(out), "--orders", "9"]) == 1
     assert "expected from 0 to 6 neighbours" in capsys.readouterr().err
-    assert main(["train", "dna", *arguments[:2], "--length", "5000", *TINY, "--out", str(tmp_path / "other")]) == 1
-    assert "no stretch of 5,000 nucleotides" in capsys.readouterr().err
+    capsys.readouterr()
+    genome.write_text(">one\nACGTACGTACGT\n")
+    assert main(["train", "dna", *arguments[:2], *TINY, "--out", str(tmp_path / "other")]) == 1
+    assert "of 12): take a smaller" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 
