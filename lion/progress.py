@@ -1,7 +1,8 @@
 """What is shown of work that takes a while, on a terminal or in a notebook: a line that says what, or a bar.
 
 Where neither is (a log file), nothing is shown. Bars are drawn by tqdm, if it is installed. There is one line of either
-at a time: it is drawn over the one before.
+at a time: it is drawn over the one before. A command that a notebook runs by `!` has lines only, one below the other: a
+notebook that is saved keeps every state of a bar.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from typing import Any
 CLEAR = "\x1b[K"  # the rest of the line
 WIDTH = 80  # columns of a notebook
 _doing: list[str] = []
+_told: set[str] = set()  # lines of a command that a notebook runs
 
 
 def in_kernel() -> bool:
@@ -25,12 +27,24 @@ def in_kernel() -> bool:
 
 def visible() -> bool:
     """Whether anybody sees bars. Of several processes, the first shows them."""
-    return os.environ.get("RANK", "0") == "0" and (in_kernel() or sys.stderr.isatty())
+    return _first() and (in_kernel() or (sys.stderr.isatty() and not _below_kernel()))
+
+
+def _first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _below_kernel() -> bool:
+    """Whether a notebook has started this process: its terminal is one in name only."""
+    return "JPY_PARENT_PID" in os.environ and not in_kernel()
 
 
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
     """Show what is being done, until it is done; meanwhile bars take its place, and come back to it."""
+    if _below_kernel() and _first() and text not in _told:
+        _told.add(text)
+        print(f"{text} ...", file=sys.stderr, flush=True)
     _doing.append(text)
     _show()
     try:

@@ -153,7 +153,8 @@ class Report:
         if self._file is not None:
             with contextlib.suppress(OSError):  # each row has been written by itself, or said why not
                 self._file.close()
-            with contextlib.suppress(ImportError, OSError), self.working("drawing the curves"):
+            # ValueError: MPLBACKEND may name a backend of another installation, a notebook's.
+            with contextlib.suppress(ImportError, OSError, ValueError), self.working("drawing the curves"):
                 draw_curves(self.folder.path, self.metric)
         with contextlib.suppress(OSError):
             if self._bar is not None:
@@ -245,7 +246,7 @@ def _curves(folder: Path, metric: str) -> list[str]:
 
 
 def _line(metrics: dict[str, float], digits: int = 4) -> str:
-    shown = {name: x for name, x in metrics.items() if name != "lr"}
+    shown = {name: x for name, x in metrics.items() if name not in ("lr", "gradient")}
     return ", ".join(
         f"{name} {x:.{digits - 2}%}" if name in SHARES else f"{name} {x:.{digits}g}" for name, x in shown.items()
     )
