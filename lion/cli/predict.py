@@ -72,6 +72,7 @@ def _predict(args: argparse.Namespace) -> None:
             if out.isatty():
                 bar.__exit__()  # the results are the progress
             out.write(piece)
+            out.flush()
     count.check()
     if args.out:
         print(f"{count.all:,} results are in {args.out}", file=sys.stderr)

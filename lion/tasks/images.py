@@ -167,6 +167,8 @@ class ImageTask(LabelledTask):
         """The image, or all images below the folder."""
         from lion.data.images import images_below
 
+        if not Path(given).exists():
+            raise FileNotFoundError(f"{given} is not there; expected an image, or a folder of them.")
         return (Input(x, x) for x in images_below(given)) if Path(given).is_dir() else [Input(given, given)]
 
     def example(self, trained: Trained, given: str) -> Tensor:

@@ -197,7 +197,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         if len(parts) != 1 + trained.known.pairs:
             wanted = "TEXT_A<TAB>TEXT_B" if trained.known.pairs else "one text"
             kind = "pairs of texts" if trained.known.pairs else "single texts"
-            raise ValueError(f"the run in {trained.folder} is of {kind}, and there is {len(parts)}; expected {wanted}.")
+            raise ValueError(f"the run in {trained.folder} is of {kind}, and this has {len(parts)}; expected {wanted}.")
         for part in parts:
             if not check_text("a text", part).strip():
                 raise ValueError("a text is empty; expected some words.")

@@ -32,9 +32,10 @@ def of_word(trained: Trained, word: str, say: Say = lambda message: None) -> Ite
             "this name, give it on standard input."
         )
     elif os.path.exists(path):
-        several = ending(Path(path)) in (*READERS, *(FASTA if reads == "sequence" else ()))
-        say(f"{word}: a file, read as {'a table' if several else f'one {reads} (--file: one a line)'}")
-        yield from of_file(trained, Path(path)) if several else [Input(word, "".join(text_blocks(Path(path))))]
+        several = {**dict.fromkeys(READERS, "a table"), **dict.fromkeys(FASTA if reads == "sequence" else (), "FASTA")}
+        kind = several.get(ending(Path(path)))
+        say(f"{word}: a file, read as {kind or f'one {reads} (with --file, one a line)'}")
+        yield from of_file(trained, Path(path)) if kind else [Input(word, "".join(text_blocks(Path(path))))]
     elif FILE_NAME.fullmatch(word):
         if not re.search(r"\s", word):
             raise FileNotFoundError(

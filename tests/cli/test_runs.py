@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -59,6 +60,24 @@ def test_a_folder_of_images_needs_nothing_else(tmp_path, capsys):
     capsys.readouterr()
     assert main(["predict", str(folder), str(picture)]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[1] == "light"
+    evaluate_elsewhere(folder, tmp_path, capsys)
+
+
+def evaluate_elsewhere(folder, tmp_path, capsys):
+    """On other images than the run's own, which are not needed then."""
+    (tmp_path / "mine").rename(tmp_path / "moved")
+    assert main(["eval", str(folder), "--test", str(tmp_path / "moved"), "--batch", "7"]) == 0
+    assert "accuracy 1" in capsys.readouterr().out
+    (tmp_path / "moved" / "dark").rename(tmp_path / "dark")
+    assert main(["eval", str(folder), "--test", str(tmp_path / "moved")]) == 0  # not all classes have to be there
+    (tmp_path / "dark").rename(tmp_path / "moved" / "grey")
+    for path, said in {
+        "moved": "moved/grey is a class without training images; expected one of dark, light.",
+        "none": "none is not a folder; expected one with a subfolder per class.",
+        "moved/light": "light has no images; expected a subfolder per class",
+    }.items():
+        assert main(["eval", str(folder), "--test", str(tmp_path / path)]) == 1
+        assert said in capsys.readouterr().err
 
 
 def test_listing_and_showing(capsys):
@@ -142,3 +161,41 @@ def test_a_run_without_a_checkpoint_is_not_evaluated(finished, tmp_path, capsys)
     assert main(["eval", str(tmp_path)]) == 1
     said = f"the run in {tmp_path} is not finished, and has no checkpoint yet: lion train --resume --out {tmp_path}"
     assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+def stopped(finished, tmp_path):
+    """As a run that was stopped after step 36 of 40."""
+    folder = tmp_path / "stopped"
+    shutil.copytree(finished, folder)
+    shutil.rmtree(folder / "model")
+    shutil.rmtree(folder / "checkpoints" / "step-00000040")
+    return folder
+
+
+def test_a_stopped_run_is_used_from_its_last_checkpoint(stopped, capsys, caplog):
+    assert main(["eval", str(stopped)]) == 0
+    said = f"the run in {stopped} is not finished: step 36 of 40, from its last checkpoint"
+    assert caplog.text.count(said) == 1
+    run = json.loads((stopped / "run.json").read_text())
+    run["run"] |= {"steps": 0, "epochs": 1.0, "batch": 32}  # 1,438 examples
+    (stopped / "run.json").write_text(json.dumps(run))
+    capsys.readouterr()
+    assert main(["eval", str(stopped)]) == 0
+    assert "step 36 of 45, from" in caplog.text
+    again = capsys.readouterr().out
+    row = [json.loads(line) for line in (stopped / "metrics.jsonl").read_text().splitlines()]
+    (loss,) = (x["loss"] for x in row if x["kind"] == "eval" and x["step"] == 36)
+    assert f"loss {loss:.4g}," in again
+
+
+def test_checkpoints_that_cannot_be_used(stopped, capsys):
+    run = json.loads((stopped / "run.json").read_text())
+    run["run"]["task"]["model"]["dim"] = 32
+    (stopped / "run.json").write_text(json.dumps(run))
+    assert main(["eval", str(stopped)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "step-00000036 is of another model than its run" in line
+    (stopped / "checkpoints" / "step-00000036" / "model.safetensors").write_bytes(b"x")
+    assert main(["eval", str(stopped)]) == 1
+    assert "step-00000036 cannot be used" in capsys.readouterr().err

@@ -40,8 +40,20 @@ def test_eval(kind, home, capsys):
     assert numbers(capsys.readouterr().out.strip()) == pytest.approx(EXPECTED[kind]["eval"], rel=1e-3)
 
 
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_eval_of_the_last_checkpoint(kind, home, capsys, caplog):
+    """As of a run that was stopped. That of the images has the average of the weights, too."""
+    shutil.rmtree(home / "runs" / kind / "model")
+    assert main(["eval", f"runs/{kind}"]) == 0
+    assert numbers(capsys.readouterr().out.strip()) == pytest.approx(EXPECTED[kind]["eval"], rel=1e-3)
+    assert f"the run in runs/{kind} is not finished: step 4 of 4, from its last checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("kind", [kind for kind, x in EXPECTED.items() if "predict" in x])
-def test_predict(kind, home, capsys):
+def test_predict(kind, stopped, home, capsys):
+    if stopped:
+        shutil.rmtree(home / "runs" / kind / "model")
     wanted = EXPECTED[kind]["predict"]
     assert main(["predict", f"runs/{kind}", *wanted]) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
@@ -51,7 +63,10 @@ def test_predict(kind, home, capsys):
         assert float(row.split()[-1].removesuffix("%")) / 100 == pytest.approx(chance, abs=1e-3)
 
 
-def test_generate(home, capsys):
+@pytest.mark.parametrize("stopped", [False, True])
+def test_generate(stopped, home, capsys):
+    if stopped:
+        shutil.rmtree(home / "runs" / "causal" / "model")
     assert main(["generate", "runs/causal", "--prompt", "the film", "--tokens", "8", "--temperature", "0"]) == 0
     assert capsys.readouterr().out.strip() == EXPECTED["causal"]["generate"]
 

@@ -189,13 +189,18 @@ def test_classes_of_sequences(tmp_path, capsys):
     assert "'!'" in capsys.readouterr().err
 
 
-def test_numbers_of_sequences(tmp_path):
+def test_numbers_of_sequences(tmp_path, capsys):
     table = tmp_path / "activity.csv"
     rows = [f"{x},{x.count('G') / 20}" for x in (bases(20, n) for n in range(40))]
     table.write_text("\n".join(["sequence,value", *rows]) + "\n")
     arguments = ["--data", str(table), "--label_column", "value", *TINY, "--steps", "2"]
     assert main(["train", "dna.classify", *arguments, "--out", str(tmp_path / "run")]) == 0
     assert set(evaluate(tmp_path / "run")) == {"loss", "spearman", "pearson", "rmse"}
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "run"), "--file", str(table), "ACGT", "--format", "jsonl"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(found) == 41
+    assert all(isinstance(x["value"], float) for x in found)
 
 
 def test_no_data(capsys, tmp_path):

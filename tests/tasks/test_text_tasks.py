@@ -1,5 +1,7 @@
 """Text: every task from its data to its use, on small files; and every recipe, shrunk to one step."""
 
+import csv
+import io
 import shutil
 from dataclasses import replace
 
@@ -14,7 +16,8 @@ from lion.cli import main
 from lion.models.saving import load_model
 from lion.tasks.causal import Sampling, generate
 from lion.train.config import Optim
-from lion.train.evaluate import evaluate, predict
+from lion.train.evaluate import evaluate, predict, predict_each
+from lion.train.folder import load_run
 from lion.train.loop import train
 from lion.train.optim import make_optimizer
 from lion.train.sampler import Sampler
@@ -84,15 +87,25 @@ def test_going_on_from_hidden_words(texts, tmp_path):
         replace(task, start=str(tmp_path / "nothing")).resolved()
 
 
-def test_numbers_for_texts(texts, tmp_path):
+def test_numbers_for_texts(texts, tmp_path, capsys):
     path = tmp_path / "scores.csv"
     path.write_text("text,score\n" + "".join(f"{' '.join(['great'] * n)} film,{n / 4}\n" for n in range(1, 40)))
     run = shrunk("text", data=str(path), label_column="score", max_length=48)
     metrics = train(replace(run, steps=3, epochs=0), tmp_path / "run")
     assert set(metrics) == {"loss", "spearman", "pearson", "rmse"}
     assert -1 <= metrics["spearman"] <= 1
-    with pytest.raises(ValueError, match="predicts numbers"):
+    with pytest.raises(ValueError, match="predicts numbers, not classes; expected predict_each"):
         predict(tmp_path / "run", ["great"])
+    texts = ["great film", " ", "great great great film"]
+    found = list(predict_each(tmp_path / "run", iter(texts)))
+    assert [x.value is None for x in found] == [False, True, False]
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "run"), *texts]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["input", "value"]
+    assert float(lines[2].split()[-1]) == pytest.approx(found[0].value, rel=1e-4)
+    assert main(["predict", str(tmp_path / "run"), texts[0], "--format", "csv"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["input,value,error", f"great film,{found[0].value:.6g},"]
 
 
 def test_whole_numbers_for_texts(tmp_path):
@@ -119,13 +132,32 @@ def test_copies_are_held_out_together(tmp_path):
     assert held["train"] <= set(task.texts("train").texts)  # and none of them moves because there are more
 
 
-def test_pairs_are_not_predicted(tmp_path):
+def test_pairs(tmp_path, capsys):
     path = tmp_path / "pairs.csv"
     path.write_text("one,two,label\n" + "".join(f"film {n},movie {n},{n % 2}\n" for n in range(30)))
     run = shrunk("text", data=str(path), text_column="one,two")
     train(replace(run, steps=1, epochs=0), tmp_path / "run")
-    with pytest.raises(ValueError, match="is of pairs of texts"):
-        predict(tmp_path / "run", ["film"])
+    for wrong in ("film", "film\tmovie\tplay"):
+        with pytest.raises(ValueError, match=r"is of pairs of texts, and this has .; expected TEXT_A<TAB>TEXT_B"):
+            predict(tmp_path / "run", [wrong])
+    with pytest.raises(ValueError, match="a text is empty"):
+        predict(tmp_path / "run", ["film\t"])
+    with_tab, pair = predict(tmp_path / "run", ["film 1\tmovie 1", ("film 1", "movie 1")])
+    assert with_tab == pair
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "run"), "--file", str(path), "--format", "csv", "--batch", "7"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == 30
+    assert rows[1]["text"] == "film 1\tmovie 1"
+    assert (rows[1]["class"], float(rows[1]["probability"])) == (pair[0].label, pytest.approx(pair[0].probability))
+    # A pair is not a text: the model is told which is which.
+    both = trained_logits(tmp_path / "run", [("film 1", "movie 1")])
+    assert not torch.equal(both, trained_logits(tmp_path / "run", [("movie 1", "film 1")]))
+
+
+def trained_logits(folder, examples):
+    trained = load_run(folder)
+    return torch.stack([x.logits for x in trained.task.predict_batch(trained, examples)])
 
 
 def test_a_single_file_with_spaces_in_its_name(tmp_path):

@@ -46,6 +46,7 @@ PATHS += words(
 )
 PATHS += ["~nobody/x", "x/" * 600]
 FORMS = ["auto", "full", "rnn", "chunk", "scan", "scam", "", "None"]
+BACKENDS = ["auto", "cpu", "torch", "moon", "", "None"]
 PLACES = ["missing/x.json", "/dev/null/x", "/proc/x", "", ".", "texts", "x" * 300]  # to write to, within the folder
 NAMES = [*VARIANTS, *BASELINES, *FEATURE_MAPS, *DECAYS, *NORMS, *ORDERS, *DIRECTIONS]
 NAMES += words("alternating snake,rows learned mean token pair sequence soft hard linear constant bfloat16 reflect")
@@ -54,12 +55,27 @@ MODELS = ["lion_s", "softmax", "hydra", "vim", "mamba", *WORDS]
 
 # Of each command what is asked of it as it should be, and its options with the values to take. "{kind}" is a run.
 COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
-    "eval": (["eval", "{images}"], {"--form": FORMS, "--batch": NUMBERS, "--test": PATHS + WORDS}),
+    "eval": (
+        ["eval", "{images}"],
+        {"--form": FORMS, "--backend": BACKENDS, "--batch": NUMBERS, "--test": PATHS + WORDS},
+    ),
     "eval text": (["eval", "{text}"], {"--form": FORMS, "--batch": NUMBERS, "--test": PATHS + WORDS}),
     "eval long_range": (["eval", "{long_range}"], {"--form": FORMS, "--test": ["test", "validation", *WORDS]}),
     "eval dna": (["eval", "{dna_classes}"], {"--batch": NUMBERS, "--test": PATHS + WORDS}),
     "predict": (["predict", "{images}", "texts"], {"--best": NUMBERS, "--form": FORMS, "": PATHS + WORDS}),
-    "predict text": (["predict", "{text}", "a film"], {"--best": NUMBERS, "--form": FORMS, "": WORDS}),
+    "predict text": (["predict", "{text}", "a film"], {"--best": NUMBERS, "--form": FORMS, "": PATHS + WORDS}),
+    "predict files": (
+        ["predict", "{text}", "--file", "texts/reviews.csv", "--format", "csv"],
+        {
+            "--file": PATHS + WORDS,
+            "--column": WORDS,
+            "--format": ["table", "json", "jsonl", *WORDS],
+            "--out": PLACES,
+            "--best": NUMBERS,
+            "--batch": NUMBERS,
+            "--backend": BACKENDS,
+        },
+    ),
     "predict mlm": (["predict", "{mlm}", "a [MASK]"], {"--best": NUMBERS, "--form": FORMS, "": WORDS}),
     "predict dna": (["predict", "{dna}", "AC[MASK]"], {"--best": NUMBERS, "--form": FORMS, "": WORDS}),
     "predict dna_classes": (["predict", "{dna_classes}", "ACGT"], {"--best": NUMBERS, "": WORDS}),
