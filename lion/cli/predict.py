@@ -22,6 +22,7 @@ Predict classes, numbers or a gap with a run. INPUT is, by what the run was trai
   pictures    image files, and folders: all images below them
   texts, DNA  a text or a sequence; with one [MASK] for `mlm` and `dna`; a pair of texts with a tab between them
               a file: one text, but a table (.csv, .tsv, .jsonl, .parquet) has one in every row, FASTA in every record
+  series      files of them, as for training; labels are not needed
 
 --file reads one text or sequence a line, or the rows and records of tables and FASTA. `-`, or no INPUT at all, reads
 standard input: one text, sequence or path a line. An input that is wrong gets its error in the place of its result, and
@@ -31,7 +32,7 @@ the exit code is 1."""
 def add_predict(commands) -> None:
     parser = commands.add_parser(
         "predict",
-        help="classes or numbers of images, texts or DNA, or what is in a gap",
+        help="classes or numbers of images, texts, series or DNA, or what is in a gap",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
