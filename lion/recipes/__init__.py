@@ -110,7 +110,7 @@ def listing(family: str = "") -> str:
         same = f"`{entry.names[0]}` with this variant." if entry.command else entry.sentence
         lines += _row(f"  {f'{entry.family}*':20}  {len(entry.others):3}  ", same)
     return "\n".join(
-        [*lines, "", "`lion train --list digits` names a family's, `lion train images --help` a recipe's fields."]
+        [*lines, "", "A family's recipes: lion train --list digits", "A recipe's fields: lion train images --help"]
     )
 
 

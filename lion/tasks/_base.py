@@ -202,6 +202,10 @@ class Task:
         """The predictions for several inputs at once."""
         return [self.predict(trained, x) for x in examples]
 
+    def in_units(self, output: Tensor) -> Tensor:
+        """A number that the model gives, in the units of the labels."""
+        return output
+
     def predict(self, trained: Trained, given: Any) -> Prediction:
         """The prediction for one input."""
         if type(self).predict_batch is not Task.predict_batch:

@@ -14,9 +14,10 @@ from lion.tasks import Input, Trained, WrongRun
 from lion.terminal import listed
 
 Say = Callable[[str], None]
-LINES = (".txt", ".text", ".md")
+LINES = (".txt", ".text", ".md")  # to predict, no tables: a text may have commas
+TABLES = tuple(x for x in READERS if x not in LINES)
 # A word that is meant as the name of a file, and not as a text.
-NAMED = "|".join(re.escape(x) for x in (*READERS, *FASTA, *LINES, ".png", ".jpg", ".jpeg", ".npz", ".ts", ".gz"))
+NAMED = "|".join(re.escape(x) for x in (*TABLES, *FASTA, *LINES, ".png", ".jpg", ".jpeg", ".npz", ".ts", ".gz"))
 FILE_NAME = re.compile(rf"[^\n]*[^\s.]({NAMED})", re.IGNORECASE)
 
 
@@ -32,7 +33,7 @@ def of_word(trained: Trained, word: str, say: Say = lambda message: None) -> Ite
             "this name, give it on standard input."
         )
     elif os.path.exists(path):
-        several = {**dict.fromkeys(READERS, "a table"), **dict.fromkeys(FASTA if reads == "sequence" else (), "FASTA")}
+        several = {**dict.fromkeys(TABLES, "a table"), **dict.fromkeys(FASTA if reads == "sequence" else (), "FASTA")}
         kind = several.get(ending(Path(path)))
         say(f"{word}: a file, read as {kind or f'one {reads} (with --file, one a line)'}")
         yield from of_file(trained, Path(path)) if kind else [Input(word, "".join(text_blocks(Path(path))))]
@@ -56,7 +57,7 @@ def of_file(trained: Trained, path: Path, column: str = "") -> Iterator[Input]:
             a usual name.
     """
     reads = trained.task.reads
-    table = reads != "file" and ending(path) in READERS
+    table = reads != "file" and ending(path) in TABLES
     if column and not table:
         raise ValueError(f"column is {column!r}, but {path} is read without columns; expected none.")
     if reads == "file":

@@ -61,8 +61,8 @@ def test_texts(tmp_path, capsys):
     assert list(facts)[:2] == ["examples", "skipped"]
     lines = said.split("\nstep ")[0].splitlines()
     assert all(len(line) <= 80 for line in lines if " " in line.strip() and str(tmp_path) not in line)
-    assert "split     55 to train on, 6 to evaluate on: a tenth of every class, chosen by" in lines
-    assert "          content" in lines
+    assert "split       55 to train on, 6 to evaluate on: a tenth of every class, chosen by" in lines
+    assert "            content" in lines
     run = json.loads((out / "run.json").read_text())["run"]
     assert run["task"]["max_length"] == 256
 

@@ -205,6 +205,6 @@ def test_numbers_of_sequences(tmp_path, capsys):
 
 def test_no_data(capsys, tmp_path):
     assert main(["train", "dna.classify", "--out", str(tmp_path / "run")]) == 1
-    assert "expected --data FILE" in capsys.readouterr().err
+    assert "lion train dna.classify --data genes.csv" in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="not there"):
         replace(recipes.recipe("dna").task, data=str(tmp_path / "none.fa")).windows("train")

@@ -198,7 +198,7 @@ def test_text_that_goes_on(texts, tmp_path, capsys):
 
 
 MESSAGES = {
-    "there is no data; expected --data FILE": {},
+    "there is no data; expected a table": {},
     "expected one of 'file', 'imdb', 'cola'": {"dataset": "imdb2"},
 }
 

@@ -277,7 +277,7 @@ def _write_png(folder: Path) -> None:
     }.items():
         (folder / name).mkdir()
         Image.fromarray(picture).save(folder / name / "x.png")
-        Image.fromarray(picture).save(folder / name / "y.png")
+        Image.fromarray(255 - picture).save(folder / name / "y.png")  # not a copy: those are held out together
 
 
 def _read_images(folder: Path) -> None:

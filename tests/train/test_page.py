@@ -36,7 +36,7 @@ class Stub(Task):
         self.shown, self.metric = shown, metric
 
 
-def finished(folder, classes, predicted, right, shown=lambda index: None, **changes):
+def finished(folder, classes, predicted, right, shown=lambda index, examples: None, **changes):
     """A run with these predictions; that of example i is the one with the probability i / 1000."""
     folder.mkdir(exist_ok=True)
     names = {"recipe": "text", "command": "lion train text --data mine.csv"}
@@ -54,7 +54,7 @@ def finished(folder, classes, predicted, right, shown=lambda index: None, **chan
     else:
         metrics, task = {"loss": 0.1, "spearman": 0.7654}, Stub(shown, "spearman")
     model = torch.nn.Linear(3, 4)
-    return Examined(folder, task, classes, model, metrics, kept)._replace(**changes)
+    return Examined(folder, task, classes, model, metrics, None, kept)._replace(**changes)
 
 
 def page(run):
@@ -163,7 +163,7 @@ def test_no_mistake(tmp_path):
 def test_numbers(tmp_path):
     right = [float(i) for i in range(3000)]
     predicted = [x + 2.0 for x in right[:-1]] + [-1.5]
-    markup, words = page(finished(tmp_path, (), predicted, right, lambda i: Shown("text", f"the text {i}")))
+    markup, words = page(finished(tmp_path, (), predicted, right, lambda i, _: Shown("text", f"the text {i}")))
     assert "Rank correlation 0.77 on 3,000 texts." in words
     assert "mean absolute error2.999" in words
     assert "mean absolute error of always saying the mean750" in words
@@ -206,7 +206,7 @@ def test_examples_of_all_kinds(tmp_path):
         (Shown("text", "ACGT" * 500), "ACG… (2,000)</blockquote>"),
         (Shown("series", wave), 'class="line thin"'),
     ):
-        markup, words = page(finished(tmp_path, ("a", "b"), [0, 1], [1, 1], lambda index, shown=shown: shown))
+        markup, words = page(finished(tmp_path, ("a", "b"), [0, 1], [1, 1], lambda index, examples, shown=shown: shown))
         assert found in markup
         assert not shown.name or shown.name in words
     assert sparkline(wave).count("M") == 3  # two lines, one of them in two parts

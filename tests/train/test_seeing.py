@@ -67,7 +67,8 @@ def test_a_log_has_no_bars(tmp_path, capsys):
     assert "\r" not in out + err
     assert "%|" not in out + err
     lines = out.splitlines()
-    assert [x.split()[0] for x in lines[:3]] == ["model", "steps", "device"]
+    told = [x.split()[0] for x in lines if not x.startswith(" ")]
+    assert told[:6] == ["examples", "classes", "split", "model", "steps", "device"]
     assert sum(x.startswith("step ") for x in lines) <= 1 + 3  # one, and the evaluations
 
 
