@@ -47,8 +47,8 @@ class Entry(NamedTuple):
 
     @property
     def family(self) -> str:
-        """What is common to the names: "digits." """
-        return self.patterns[-1].partition("{")[0]
+        """What is common to the names: "digits.*"."""
+        return f"{self.patterns[-1].partition('{')[0]}*" if len(self.others) > 1 else self.others[0]
 
     @property
     def others(self) -> list[str]:
@@ -108,10 +108,13 @@ def listing(family: str = "") -> str:
     lines += ["", "For public data and the paper's experiments, with the number of recipes:"]
     for entry in sorted((x for x in _entries if x.others), key=lambda entry: entry.names):
         same = f"`{entry.names[0]}` with this variant." if entry.command else entry.sentence
-        lines += _row(f"  {f'{entry.family}*':20}  {len(entry.others):3}  ", same)
-    return "\n".join(
-        [*lines, "", "A family's recipes: lion train --list digits", "A recipe's fields: lion train images --help"]
-    )
+        lines += _row(f"  {entry.family:20}  {len(entry.others):3}  ", same)
+    lines += [
+        "",
+        "lion train --list digits    the recipes of a family",
+        "lion train images --help    the fields of a recipe",
+    ]
+    return "\n".join(lines)
 
 
 def _place(name: str) -> tuple[int, str]:
