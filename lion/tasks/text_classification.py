@@ -303,7 +303,7 @@ TEXT_METRICS = {
 def text(variant: str = "lion_s") -> Run:
     """Classes of your own texts or numbers, in a table with columns for both: `lion train text --data reviews.csv`."""
     model = placed(replace(ENCODERS["small"], variant=variant, depth=2, dropout=0.1))
-    task = TextClassificationTask(label_scale=None, model=model)
+    task = TextClassificationTask(label_scale=None, pooling="mean", model=model)
     return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=4, batch=32)
 
 
