@@ -20,7 +20,9 @@ POINTS = 100  # of a series, for each channel
 FIXED = 500  # longest sequences that are compared letter by letter
 
 
-class Baseline(NamedTuple):
+class Fitted(NamedTuple):
+    """A simple model's scores: baseline.json."""
+
     name: str
     metric: str
     score: float
@@ -29,7 +31,7 @@ class Baseline(NamedTuple):
     seconds: float
 
 
-def baseline(task: LabelledTask) -> Baseline | None:
+def baseline(task: LabelledTask) -> Fitted | None:
     """The baseline of a task whose data is the user's own; None without scikit-learn."""
     plain = task.plain()
     if plain is None:
@@ -48,7 +50,7 @@ def baseline(task: LabelledTask) -> Baseline | None:
         pair = torch.from_numpy(np.asarray(answers)), torch.from_numpy(np.asarray(right))
         metrics = {metric: METRICS[metric](*pair) for metric in task.metrics}
         seconds = time.perf_counter() - began
-        return Baseline(name, task.metric, metrics[task.metric], metrics, len(labels), round(seconds, 2))
+        return Fitted(name, task.metric, metrics[task.metric], metrics, len(labels), round(seconds, 2))
     return None
 
 

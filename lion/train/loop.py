@@ -14,16 +14,13 @@ from torch import Tensor, nn
 from lion import amx, configs, files
 from lion.devices import chosen
 from lion.models.saving import save_model
-from lion.pages.outcome import BASELINE, Baseline
-from lion.pages.run import PAGE, answered, write_page
 from lion.progress import working
 from lion.tasks import Batch
-from lion.tasks._labelled import LabelledTask
-from lion.terminal import facts, short
+from lion.terminal import facts
 from lion.train import changes
 from lion.train.allocation import keep_memory
 from lion.train.announcement import announcement
-from lion.train.baseline import baseline
+from lion.train.beside import conclude, fit_simple
 from lion.train.checkpoint import Checkpoint, State, whole
 from lion.train.clock import Clock
 from lion.train.config import Run
@@ -214,10 +211,10 @@ class Trainer:
         if saved == self.steps:
             with self.report.working("saving the model"):
                 self._save_model(metrics)
-            self._write_page(metrics)
-            simple = Baseline.read(self.folder.path) if self.config.baseline else None
-            if simple is not None and simple.metric in metrics:
-                self.report.say(simple.verdict(metrics, len(self.eval_set), f"{self.folder.path / PAGE}"))
+            if self.main:
+                classes = self.config.task.to_predict().classes
+                known = (self.folder.path, self.task, classes, self.bare, metrics, self.eval_set, self.answers)
+                conclude(Examined(*known), self.report, compared=self.config.baseline)
         return metrics
 
     def evaluate(self) -> dict[str, float]:
@@ -369,33 +366,8 @@ class Trainer:
         self.report.read(self.task.facts(self.train_set, self.eval_set))
         world, count = self.accelerator.num_processes, len(self.train_set)
         self.report.say(facts(announcement(self.config, self.bare, self.steps, count, self.device, world)))
-        self._fit_baseline()
-
-    def _fit_baseline(self) -> None:
-        """Fit the simple model that the run is compared with, once."""
-        if not (self.config.baseline and self.main and isinstance(self.task, LabelledTask)):
-            return
-        if Baseline.read(self.folder.path) is not None:
-            return
-        try:
-            with working("fitting a simple model to compare with"):
-                found = baseline(self.task)
-            if found is not None:
-                self.folder.write_json(BASELINE, found._asdict())
-                self.report.say(facts([("baseline", Baseline(*found[:3], found.seconds).words())]))
-        except Exception as problem:  # which is no reason not to train
-            self.report.say(f"the simple model could not be fitted: {short(repr(problem))}")
-
-    def _write_page(self, metrics: dict[str, float]) -> None:
-        folder = self.folder.path
-        if not self.main or not answered(self.answers):
-            return
-        try:
-            (folder / PAGE).unlink(missing_ok=True)  # of an earlier end of the run
-            classes = self.config.task.to_predict().classes
-            write_page(Examined(folder, self.task, classes, self.bare, metrics, self.eval_set, self.answers))
-        except Exception as problem:  # the run is finished all the same, and its model saved
-            self.report.say(f"{PAGE} could not be written ({short(repr(problem))}); once more: lion report {folder}")
+        if self.main and self.config.baseline:
+            fit_simple(self.task, self.folder, self.report)
 
     def _begin_folder(self, run: Run, resume: bool, names: dict[str, Any]) -> None:
         saved = saved_run(self.folder.path) if resume else None

@@ -1,11 +1,15 @@
 """The simple models of scikit-learn that a run is compared with."""
 
+import json
+
 import numpy as np
 import pytest
 
 pytest.importorskip("sklearn")
+from lion.cli import main
 from lion.tasks._labelled import LabelledTask, Plain
 from lion.train import baseline as module
+from lion.train import beside
 from lion.train.baseline import baseline
 
 DRAWS = np.random.default_rng(0)
@@ -84,3 +88,35 @@ def test_none_for_public_sets_or_without_scikit_learn(monkeypatch):
 
     monkeypatch.setattr(module, "need", lacks)
     assert baseline(Task(halves(*INPUTS["texts"], LABELS))) is None
+
+
+TINY = ["--model.dim", "16", "--model.depth", "1", "--model.heads", "2", "--batch", "8", "--steps", "2"]
+
+
+def write_series(path):
+    rows = [[*DRAWS.normal(size=6) + 3 * (n % 2), "ab"[n % 2]] for n in range(40)]
+    path.write_text("\n".join([",".join("uvwxyz") + ",label", *(",".join(map(str, row)) for row in rows)]))
+    return ["train", "series", "--data", str(path), *TINY]
+
+
+def test_a_run_ends_with_both_scores(tmp_path, capsys):
+    command = write_series(tmp_path / "x.csv")
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "baseline a random forest on values, means and spreads: accuracy 100.0% in 1 s" in said
+    assert "a random forest on values, means and spreads reaches 100.0%" in said
+    found = json.loads((tmp_path / "run" / "baseline.json").read_text())
+    assert found["score"] == found["metrics"]["accuracy"] == 1
+    assert main([*command, "--out", str(tmp_path / "other"), "--baseline", "false"]) == 0
+    assert "random forest" not in capsys.readouterr().out
+    assert not (tmp_path / "other" / "baseline.json").exists()
+
+
+def test_a_baseline_that_fails_stops_nothing(tmp_path, capsys, monkeypatch):
+    def fail(task):
+        raise RuntimeError("no forest")
+
+    monkeypatch.setattr(beside, "baseline", fail)
+    assert main([*write_series(tmp_path / "x.csv"), "--out", str(tmp_path / "run")]) == 0
+    assert "the simple model could not be fitted (RuntimeError('no forest'))" in capsys.readouterr().out
+    assert (tmp_path / "run" / "model").exists()

@@ -15,7 +15,7 @@ from lion.cli import main
 from lion.pages.charts import matrix, sparkline
 from lion.pages.run import PAGE, write_page
 from lion.tasks import Shown, Task
-from lion.train import loop
+from lion.train import beside
 from lion.train.evaluate import Examined, answers
 from lion.train.loop import train
 from tests import SEED
@@ -275,12 +275,15 @@ def test_a_page_that_fails_loses_nothing(tmp_path, capsys, monkeypatch):
     def fail(run):
         raise RuntimeError("no pencil")
 
-    monkeypatch.setattr(loop, "write_page", fail)
+    monkeypatch.setattr(beside, "write_page", fail)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / PAGE).write_text("of a run before")
     assert main(["train", "digits.lion_s", "--out", str(tmp_path / "run"), *as_options(steps="2")]) == 0
     said = capsys.readouterr().out
-    assert f"report.html could not be written (RuntimeError('no pencil')); once more: lion report {tmp_path}" in said
+    assert (
+        f"report.html could not be written; once more: lion report {tmp_path / 'run'} (RuntimeError('no pencil'))"
+        in said
+    )
     assert "see how it went" not in said
     assert (tmp_path / "run" / "model").exists()
     assert (tmp_path / "run" / "result.json").exists()
