@@ -14,7 +14,7 @@ import numpy as np
 
 from lion.data.labelled import NAMES
 from lion.data.sources.archives import reading
-from lion.data.tables import READERS, check_file, delimited, ending, place, records, text_lines
+from lion.data.tables import READERS, check_file, delimited, delimiter_of, ending, place, records, text_lines
 from lion.ops.checks import one_of
 from lion.terminal import brief, listed
 
@@ -266,7 +266,7 @@ def _table(path: Path, columns: Columns) -> Table:
         names = [] if first is None else list(first.fields)
         every = (row for part in ([first] if first else [], there) for row in part)
         return Table(names, ((number, _in_order(fields, names, place(path, number))) for number, fields in every))
-    rows = delimited(path, DELIMITERS[ending(path)], quotes=True)
+    rows = delimited(path, delimiter_of(path, DELIMITERS[ending(path)]), quotes=True)
     line, fields = next(rows, (1, []))
     head = [x.strip() for x in fields]
     if not _is_header(head, columns):

@@ -127,7 +127,7 @@ def delimited(
             yield first, fields
 
 
-def _delimiter(path: Path, usual: str) -> str:
+def delimiter_of(path: Path, usual: str) -> str:
     """The delimiter by which most rows have as many fields as the first; in doubt the usual one."""
 
     def alike(delimiter: str) -> float:
@@ -164,7 +164,7 @@ def numbered(count: int) -> list[str]:
 
 def _read_delimited(path: Path, known: Collection[str], findings: Findings) -> Iterator[Row]:
     usual = "," if ending(path) == ".csv" else "\t"
-    delimiter = _delimiter(path, usual)
+    delimiter = delimiter_of(path, usual)
     rows = delimited(path, delimiter, quotes=True, findings=findings)
     sample = list(itertools.islice(rows, SAMPLE))
     if not sample:

@@ -37,7 +37,7 @@ class KnownImages(Known):
     std: tuple[Positive, ...] = (1.0,)
 
 
-LARGEST = 64  # side of one's own images, if none is given: larger ones take longer, and little is gained
+LARGEST = 64  # side of one's own images, if none is given: time grows with their pixels
 SMALL = 32  # the same for a simple model
 
 

@@ -335,3 +335,10 @@ def test_channels_by_their_names(tmp_path):
         in_order(found, ("x", "y", "z"), 3, "x.csv")
     with pytest.raises(ValueError, match="has the channels 'x', 'y'; expected 'x', 'z', as the training data"):
         in_order(found, ("x", "z"), 2, "x.csv")
+
+
+def test_the_delimiter_is_found_out(tmp_path):
+    (tmp_path / "x.csv").write_text("a;b;label\n1;2.5;x\n3;4.5;y\n")
+    found = read_series(tmp_path / "x.csv")
+    assert [x[:, 0].tolist() for x in found.values] == [[1, 2.5], [3, 4.5]]
+    assert found.labels == ["x", "y"]
