@@ -69,3 +69,8 @@ class LabelledRows:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def row_lengths(self) -> np.ndarray:
+        """[N]"""
+        return np.diff(self.ends, prepend=0)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
@@ -30,6 +31,7 @@ class LongConfig(ModelConfig):
     mlp_ratio: Ratio = 2.0  # of the MLPs' channels to dim
     max_tokens: Tokens = 1024  # the most tokens, where positions are learned
     stem: Kernel = 0  # width of a convolution over the inputs; 0: none (then left and right are alike: docs/maths.md)
+    stem_depth: Depth = 0  # for few examples: so many convolutions in its place, each with a norm and a GELU; 0: one
     dropout: Share = 0.0  # of the inputs, and of what each block adds
     two_sided: bool = False  # decays of their own for each direction
 
@@ -39,6 +41,8 @@ class LongConfig(ModelConfig):
             raise ValueError(f"channels is {self.channels}, but the inputs are tokens; expected 1, or vocab_size 0.")
         if self.stem and not self.stem % 2:
             raise ValueError(f"stem is {self.stem}; expected an odd width, as many neighbours on both sides.")
+        if self.stem_depth and not self.stem:
+            raise ValueError(f"stem_depth is {self.stem_depth}, and stem 0; expected the width of the convolutions.")
 
 
 class LongModel(Backbone):
@@ -53,7 +57,8 @@ class LongModel(Backbone):
         tokens, dim = config.vocab_size, config.dim
         self.embedding = nn.Embedding(tokens, dim) if tokens else nn.Linear(config.channels, dim)
         self.positions = learned_positions(config, config.max_tokens)
-        self.stem = nn.Conv1d(config.dim, config.dim, config.stem, padding="same") if config.stem else None
+        self.stem = nn.Conv1d(dim, dim, config.stem, padding="same") if config.stem and not config.stem_depth else None
+        self.convolutions = nn.ModuleList(Convolution(dim, config.stem) for _ in range(config.stem_depth))
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(LongBlock(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim)
@@ -96,10 +101,26 @@ class LongModel(Backbone):
             y = y.masked_fill(~mask[..., None], 0)  # even if there is nan
         if self.stem is not None:
             y = y + self.stem(y.transpose(1, 2)).transpose(1, 2)
+        for convolution in self.convolutions:
+            y = convolution(y, mask)
         y = self.dropout(y)
         for block in self.blocks:
             y = self.run(block, y, mask)
         return self.norm(y)
+
+
+class Convolution(nn.Module):
+    """A convolution over time with a norm and a GELU, added to its input [B, T, dim]."""
+
+    def __init__(self, dim: int, width: int):
+        super().__init__()
+        self.conv = nn.Conv1d(dim, dim, width, padding="same", bias=False)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        y = F.gelu(self.norm(self.conv(x.transpose(1, 2)).transpose(1, 2)))
+        # Masked tokens stay 0, or the next convolution would see them.
+        return x + (y if mask is None else y.masked_fill(~mask[..., None], 0))
 
 
 class LongBlock(nn.Module):

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -13,11 +13,10 @@ from lion.data import fetch, lion_data_folder, stratified
 from lion.data.batches import padded
 from lion.data.glue import GLUE, glue
 from lion.data.labelled import Labelled, LabelledTexts, Text, chosen_cut, imdb, labelled
-from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model
-from lion.files import read_json
+from lion.data.tokenizers import TextTokenizer, load_tokenizer
 from lion.limits import OneOf, Positive, TokensOrAll, Vocabulary
 from lion.machine import to_train
-from lion.models.encoder import ENCODERS, EncoderConfig, init_linear
+from lion.models.encoder import ENCODERS, EncoderConfig
 from lion.models.heads import POOLINGS
 from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
@@ -25,13 +24,11 @@ from lion.ops.checks import one_of
 from lion.progress import working
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cached, register_task
+from lion.tasks._berts import FETCHED
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
+from lion.tasks._starts import start_of, usable
 from lion.tasks._tokenized import OF_TOKENIZER, TokenizedTask, check_text, tokenizer_of, trained_tokenizer, with_room
 from lion.train.config import Optim, Run
-from lion.train.distill import model_folder
-
-if TYPE_CHECKING:
-    from lion.integrations.hf import LionConfig
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,8 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     tokenizer: str = ""
     vocab_size: Vocabulary = 8192  # tokens of a tokenizer that is made
     max_length: TokensOrAll | None = None  # tokens of a text; 0: all; none: one in a hundred is cut, if much longer
-    start: str = ""  # a run of `mlm` or `text`, or its model, to go on from; `model` then counts for its dropout only
+    start: str = ""  # to go on from: a run of `mlm` or `text`, its model (all of `model` but dropout is decided then),
+    # or the first layers of "minilm" or of a BERT's folder (all but its size can be chosen); "": nothing
     pooling: Annotated[str, OneOf(POOLINGS)] = "cls"  # what is classified: the first token, or the "mean"
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
@@ -76,9 +74,10 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         train = self.texts("train")
         found = replace(self, classes=tuple(train.classes or ()), numbers=train.classes is None)
         found = replace(found, label_scale=self.scale_of(train))
+        found = replace(found, start=usable(self.start, self.tokenizer, [_joined(x) for x in train.texts]))
         tokenizer = found.text_tokenizer()
-        if self.start:
-            model = replace(_config_of(self.start).encoder(), dropout=self.model.dropout)
+        if found.start:
+            model = start_of(found.start).model(self.model)
             most = model.max_tokens if model.positions == "learned" else 0
             return replace(found, model=model, max_length=found._cut(tokenizer, most))
         model = replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id)
@@ -134,12 +133,11 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
     def text_tokenizer(self) -> TextTokenizer:
         if self.start:
-            folder = _model_folder(self.start)
-            own = tokenizer_of_model(folder, _config_of(self.start).vocab_size)
+            own = start_of(self.start).tokenizer()
             if self.tokenizer and load_tokenizer(self.tokenizer) != own:
                 raise ValueError(
-                    f"tokenizer is {self.tokenizer!r}, but the model in {folder} has one of its own; expected none: "
-                    "leave --tokenizer out, or --start."
+                    f"tokenizer is {self.tokenizer!r}, but the model in {self.start} has one of its own; expected "
+                    "none: leave --tokenizer out, or --start."
                 )
             return own
         if self.tokenizer:
@@ -156,7 +154,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         config = LionConfig.of(self.model, **names, problem_type=kind, classifier_pooling=self.pooling)
         if not self.start:
             return to_train(lambda: LionForSequenceClassification(config))
-        return classifier_from(_model_folder(self.start), config)
+        return start_of(self.start).classifier(config)
 
     def train_set(self, seed: int) -> Examples:
         return self._examples("train")
@@ -222,41 +220,6 @@ def _joined(text: Text) -> str:
     return text if isinstance(text, str) else "\n".join(text)
 
 
-def _model_folder(start: str) -> Path:
-    folder = model_folder(start)
-    wanted = "the folder of a run of `lion train mlm` or `text`, or of its model"
-    if folder is None:
-        if (Path(start).expanduser() / "run.json").exists():
-            raise ValueError(f"the run in {start} is not finished: lion train --resume --out {start}")
-        raise ValueError(f"start is {start!r}; expected {wanted}.")
-    plain = read_json(folder / "config.json")
-    kind = plain.get("model_type", plain.get("kind")) if isinstance(plain, dict) else None
-    if kind != "lion":
-        raise ValueError(f"start is {start!r}, which has a model of the kind {kind!r}; expected {wanted}.")
-    return folder
-
-
-def _config_of(start: str) -> "LionConfig":
-    from lion.integrations.hf import LionConfig
-
-    return LionConfig.from_pretrained(_model_folder(start))
-
-
-def classifier_from(folder: Path, config: "LionConfig") -> nn.Module:
-    """A model's encoder; and its classifier, if it has the same classes, otherwise a new one."""
-    from lion.integrations.hf import LionConfig, LionForSequenceClassification
-    from lion.models.saving import load_pretrained
-
-    model, found = load_pretrained(LionForSequenceClassification, folder, config=config, ignore_mismatched_sizes=True)
-    new = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
-    for name in sorted(new):
-        if not name.startswith(("classifier.", "lion.pooler.")):
-            raise ValueError(f"{folder} does not fit its config.json: {name} is missing, or of another shape.")
-    if "classifier.weight" not in new and LionConfig.from_pretrained(folder).id2label != config.id2label:
-        init_linear(model.classifier, config.initializer_range)
-    return model
-
-
 def _file(task: TextClassificationTask, split: str) -> Labelled:
     """A file of the user's own. Without one for the eval set, a tenth of every class is held out."""
     found = task.read_texts(task.data)
@@ -303,13 +266,13 @@ TEXT_METRICS = {
 def text(variant: str = "lion_s") -> Run:
     """Classes of your own texts or numbers, in a table with columns for both: `lion train text --data reviews.csv`."""
     model = placed(replace(ENCODERS["small"], variant=variant, depth=2, dropout=0.1))
-    task = TextClassificationTask(label_scale=None, pooling="mean", model=model)
-    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=4, batch=32)
+    task = TextClassificationTask(label_scale=None, start=FETCHED, pooling="mean", model=model)
+    return Run(task, Optim(lr=3e-4, weight_decay=0.01, schedule="linear", warmup=0.1), epochs=3, batch=32)
 
 
 @register_recipe("text.imdb_{variant}", variant=VARIANTS)
 def text_imdb(variant: str) -> Run:
     """Film reviews, positive or not: 24,901 of IMDB's, a fifth of them held out."""
     model = placed(replace(ENCODERS["small"], variant=variant, dim=128, depth=2, mlp_dim=512, dropout=0.3))
-    run = text(variant)
-    return replace(run, task=TextClassificationTask(dataset="imdb", max_length=384, model=model), epochs=3)
+    task = TextClassificationTask(dataset="imdb", max_length=384, model=model)
+    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=3, batch=32)

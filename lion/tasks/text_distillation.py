@@ -1,6 +1,5 @@
 """Distillation of text encoders: a trained BERT's attention is replaced, and the student learns its hidden states."""
 
-import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,22 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.data import fetch
 from lion.data.digests import digest
 from lion.data.packed import Passages
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
-from lion.files import read_json
 from lion.legacy import takes_old_names
 from lion.limits import OneOf, ShareBelowOne, Weight
 from lion.models.encoder import EncoderConfig
-from lion.models.saving import load_pretrained
 from lion.nn.variants import VARIANTS
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, register_task
+from lion.tasks._berts import FETCHED, bert_folder, trained_bert
 from lion.tasks._tokenized import CorpusTask
 from lion.train.config import Optim, Run
-
-FETCHED = "minilm"
 
 
 @register_task("text_distillation")
@@ -68,7 +63,7 @@ class TextDistillationTask(CorpusTask):
             raise ValueError(f"length is {self.length}, but the teacher reads {most} tokens; expected no more.")
 
     def text_tokenizer(self) -> TextTokenizer:
-        return load_tokenizer(_folder(self.teacher))
+        return load_tokenizer(bert_folder(self.teacher))
 
     def using(self, folder: Path) -> "TextDistillationTask":
         return self
@@ -134,26 +129,8 @@ def embedding(states: Tensor, real: Tensor) -> Tensor:
     return (states * weight).sum(1) / weight.sum(1)
 
 
-def _folder(teacher: str) -> Path:
-    return fetch(FETCHED) if teacher == FETCHED else Path(teacher).expanduser()
-
-
-@functools.lru_cache(maxsize=1)
 def _teacher(name: str) -> Any:
-    from lion.integrations.hf.conversion import BASES
-
-    folder = _folder(name)
-    if not (folder / "config.json").exists():
-        raise ValueError(f"teacher is {name!r}; expected {FETCHED!r} or the folder of a BERT that transformers wrote.")
-    kind = read_json(folder / "config.json").get("model_type")
-    if kind not in BASES:
-        known = ", ".join(map(repr, BASES))
-        raise ValueError(f"teacher is {name!r}, which has a model of the kind {kind!r}; expected one of {known}.")
-    model, found = load_pretrained(BASES[kind], folder)
-    missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
-    if missing:
-        raise ValueError(f"teacher is {name!r}, whose weights lack {missing[0]} and {len(missing) - 1} more.")
-    return model.eval().requires_grad_(False)
+    return trained_bert(name, "teacher")
 
 
 @register_recipe("distill.text")

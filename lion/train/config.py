@@ -11,6 +11,8 @@ from lion.train.distill import read_from_file
 
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("float32", "bfloat16")
+EVALS = (2, 10)  # evaluations in all, at least and at most
+EVAL_TIME = 0.3  # of the examples of all steps, which take three times as long to train on
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Run:
     accumulate: limits.Parts = 1  # micro-batches per process and step
     precision: Annotated[str, limits.OneOf(PRECISIONS)] = "float32"  # of activations in training
     ema: limits.ShareBelowOne = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: none
-    eval_every: limits.Steps = 0  # steps between evaluations; 0: ten times in all
+    group_by_length: bool = False  # batches of examples of about the same length: less padding
+    eval_every: limits.Steps = 0  # steps between evaluations; 0: ten times in all, or less often if they take long
     save_every: limits.Steps = 0  # steps between checkpoints; 0: as often as eval_every
     keep: limits.StepsAtLeastOne = 2  # so many checkpoints, the newest
     log_every: limits.StepsAtLeastOne = 10  # steps between rows of metrics.jsonl
@@ -63,6 +66,11 @@ class Run:
     def steps_for(self, examples: int) -> int:
         """The steps of the whole run, with so many examples for training."""
         return self.steps or max(1, self.min_steps, round(self.epochs * examples / self.batch))
+
+    def eval_every_for(self, steps: int, examples: int) -> int:
+        """The steps between evaluations of so many examples, which are to take a tenth of the time at most."""
+        times = EVAL_TIME * steps * self.batch / max(examples, 1)
+        return self.eval_every or -(-steps // int(min(max(times, EVALS[0]), EVALS[1])))
 
     def to_json(self) -> dict[str, Any]:
         plain = configs.to_json(self)

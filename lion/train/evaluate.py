@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from lion.train.folder import CONFIG, load_run
 from lion.train.predictions import Guess as Guess
 from lion.train.predictions import predict as predict
 from lion.train.predictions import predict_each as predict_each
+from lion.train.sampler import eval_parts
 
 # Fields of a model's config that its data decides.
 BY_DATA = ("num_classes", "in_channels", "vocab_size", "channels", "classes", "answer")
@@ -56,12 +58,10 @@ def means(totals: Mapping[str, Tensor | float]) -> dict[str, Any]:
     return {name: mean(x) for name, x in totals.items() if name != "examples"}
 
 
-def answers(measured: Mapping[str, Any], processes: int = 1) -> dict[str, Tensor]:
-    """The kept values, in the order of the eval set. Of several processes, each has measured every n-th example."""
-    kept = {name: x for name, x in measured.items() if isinstance(x, Tensor)}
-    count = max(map(len, kept.values()), default=0)
-    order = torch.cat([torch.arange(first, count, processes) for first in range(processes)]).argsort()
-    return {name: x[order] for name, x in kept.items()}
+def answers(measured: Mapping[str, Any], parts: Sequence[np.ndarray]) -> dict[str, Tensor]:
+    """The kept values, in the order of the eval set, of which each process has measured a part (`eval_parts`)."""
+    order = torch.from_numpy(np.concatenate(parts).argsort())
+    return {name: x[order] for name, x in measured.items() if isinstance(x, Tensor)}
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
@@ -125,7 +125,8 @@ def examine(
     else:
         _check_model(task, trained)
         examples = task.eval_set()
-    keys = [(0, i) for i in range(len(examples))]
+    parts = eval_parts(len(examples), 1, getattr(examples, "row_lengths", None))
+    keys = [(0, i) for i in parts[0].tolist()]
     with progress(total=len(examples), unit=task.unit) as bar:
 
         def batches() -> Iterable[Batch]:
@@ -136,7 +137,9 @@ def examine(
 
         measured = means(measure_all(task, trained.model, batches(), trained.device))
     metrics = task.concluded(measured)
-    return Examined(folder, task, trained.known.classes, trained.model, metrics, examples, answers(measured), test)
+    return Examined(
+        folder, task, trained.known.classes, trained.model, metrics, examples, answers(measured, parts), test
+    )
 
 
 def _check_model(task: Any, trained: Trained) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,7 +31,7 @@ from lion.train.folder import CONFIG, RunFolder, saved_run
 from lion.train.loading import batches
 from lion.train.optim import Average, learning_rate, make_optimizer
 from lion.train.report import EVALUATING, Report, note_environment
-from lion.train.sampler import Sampler, check_batch, mixed
+from lion.train.sampler import Sampler, check_batch, eval_parts, mixed
 
 SHUFFLE, NOISE, DATA, MODEL = range(4)  # uses of seeds
 
@@ -115,7 +116,7 @@ class Trainer:
                 f"the run in {self.folder.path} is at step {self.begin:,} already, and has {self.steps:,} in all; "
                 f"expected --steps {self.begin} or more."
             )
-        self.eval_every = run.eval_every or -(-self.steps // 10)
+        self.eval_every = run.eval_every_for(self.steps, len(self.eval_set))
         self.save_every = run.save_every or self.eval_every
         with working("making the model"):
             self._make_model(state)
@@ -227,7 +228,7 @@ class Trainer:
         parts = gather_object([{name: x.cpu() for name, x in sums.items()}])  # one per process; some may be empty
         totals: dict[str, Tensor] = functools.reduce(summed, parts)
         measured = means(totals)
-        self.answers = answers(measured, self.accelerator.num_processes)
+        self.answers = answers(measured, self._eval_parts())
         return self.task.concluded(measured)
 
     @contextlib.contextmanager
@@ -319,12 +320,17 @@ class Trainer:
             rank=accelerator.process_index,
             world=accelerator.num_processes,
             accumulate=run.accumulate,
+            lengths=getattr(self.train_set, "row_lengths", None) if run.group_by_length else None,
         )
         return batches(self.train_set, sampler, run.workers)
 
+    def _eval_parts(self) -> list[np.ndarray]:
+        lengths = getattr(self.eval_set, "row_lengths", None)
+        return eval_parts(len(self.eval_set), self.accelerator.num_processes, lengths)
+
     def _eval_batches(self, tell: Callable[[float], None]) -> Iterator[Batch]:
         """This process's part of the eval set; `tell` gets the share that is done."""
-        mine = range(self.accelerator.process_index, len(self.eval_set), self.accelerator.num_processes)
+        mine = self._eval_parts()[self.accelerator.process_index].tolist()
         size = max(1, self.config.batch // (self.accelerator.num_processes * self.config.accumulate))
         keys = [[(0, i) for i in mine[first : first + size]] for first in range(0, len(mine), size)]
         for done, batch in enumerate(batches(self.eval_set, keys, self.config.workers), 1):

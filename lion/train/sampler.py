@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from torch import Tensor
 
 REPEATS = 8  # of an example in a batch, at most; but
 ALWAYS = 1024  # examples are allowed
+WINDOW = 16  # batches that are grouped by length together: enough to group, few enough to mix
 
 
 def mixed(*numbers: int) -> int:
@@ -25,10 +27,23 @@ def check_batch(batch: int, examples: int) -> None:
 
 class Sampler:
     """A batch sampler of keys (epoch, index). The shuffled epochs follow each other without end. A step takes the next
-    `batch` keys; each process gets its part of them, in `accumulate` micro-batches."""
+    `batch` keys; each process gets its part of them, in `accumulate` micro-batches.
+
+    Args:
+        lengths: of all examples; batches then have examples of about the same length, and less padding.
+    """
 
     def __init__(
-        self, examples: int, batch: int, seed: int, steps: range, *, rank: int = 0, world: int = 1, accumulate: int = 1
+        self,
+        examples: int,
+        batch: int,
+        seed: int,
+        steps: range,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        accumulate: int = 1,
+        lengths: np.ndarray | None = None,
     ):
         check_batch(batch, examples)
         if batch % (world * accumulate):
@@ -37,7 +52,7 @@ class Sampler:
                 "micro-batches each."
             )
         self.examples, self.batch, self.seed, self.steps = examples, batch, seed, steps
-        self.rank, self.world, self.accumulate = rank, world, accumulate
+        self.rank, self.world, self.accumulate, self.lengths = rank, world, accumulate, lengths
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
 
     def __len__(self) -> int:
@@ -55,4 +70,25 @@ class Sampler:
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(mixed(self.seed, epoch))
             self._epoch, self._order = epoch, torch.randperm(self.examples, generator=generator)
+            if self.lengths is not None:
+                self._order = self._grouped(self._order, torch.from_numpy(self.lengths), generator)
         return epoch, int(self._order[position])
+
+    def _grouped(self, order: Tensor, lengths: Tensor, generator: torch.Generator) -> Tensor:
+        """The same examples, in windows of several batches that are sorted by length and then shuffled as batches."""
+        # Batches go on where the epoch before ended: those at both ends may be parts of one.
+        head = min(-self._epoch * self.examples % self.batch, self.examples)
+        whole = (self.examples - head) // self.batch
+        parts = [order[:head]]
+        for first in range(0, whole, WINDOW):
+            last = min(first + WINDOW, whole)
+            window = order[head + first * self.batch : head + last * self.batch]
+            batches = window[lengths[window].argsort(stable=True)].view(-1, self.batch)
+            parts.append(batches[torch.randperm(len(batches), generator=generator)].flatten())
+        return torch.cat([*parts, order[head + whole * self.batch :]])
+
+
+def eval_parts(examples: int, processes: int, lengths: np.ndarray | None) -> list[np.ndarray]:
+    """The examples of the eval set that each process measures: sorted by their lengths, if known, for less padding."""
+    order = np.arange(examples) if lengths is None else lengths.argsort(kind="stable")
+    return [order[first::processes] for first in range(processes)]

@@ -95,14 +95,17 @@ def test_backwards_is_the_same_but_for_a_stem():
     assert not torch.allclose(told(ids.flip(1)), told(ids).flip(1))
 
 
-def test_a_stem_takes_padding_for_nothing():
-    model = made(stem=5)
+@pytest.mark.parametrize("depth", [0, 3])
+def test_a_stem_takes_padding_for_nothing(depth):
+    model = made(stem=5, stem_depth=depth)
     ids = torch.randint(1, 9, (1, 30))
     padded, mask = torch.full((1, 40), 7), torch.zeros(1, 40, dtype=torch.bool)
     padded[:, 4:34], mask[:, 4:34] = ids, True
     torch.testing.assert_close(model(padded, mask), model(ids), rtol=1e-9, atol=1e-11)
     with pytest.raises(ValueError, match="stem is 4; expected an odd width"):
         made(stem=4)
+    with pytest.raises(ValueError, match="stem_depth is 2, and stem 0; expected the width"):
+        made(stem_depth=2)
 
 
 def test_checkpointing_changes_no_gradient():

@@ -37,7 +37,7 @@ def shrunk(name, **task):
     if hasattr(run.task, "length"):
         task = {"length": 16, "holdout": 0.3, "vocab_size": 300, **task}
     else:
-        task = {"max_length": 24, "vocab_size": 300, **task}
+        task = {"max_length": 24, "vocab_size": 300, "start": "", **task}
     return replace(run, task=replace(run.task, model=replace(config, **small), **task), workers=0)
 
 

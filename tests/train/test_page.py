@@ -18,6 +18,7 @@ from lion.tasks import Shown, Task
 from lion.train import beside
 from lion.train.evaluate import Examined, answers
 from lion.train.loop import train
+from lion.train.sampler import eval_parts
 from tests import SEED
 from tests.bench.test_report import Words
 from tests.tasks.texts import shrunk
@@ -222,9 +223,11 @@ def test_the_matrix_has_a_cell_for_every_pair():
 
 
 def test_answers_of_several_processes_come_in_order():
-    parts = torch.tensor([0, 3, 6, 1, 4, 2, 5])  # of three processes
-    assert answers({"loss": 0.5, "right": parts}, 3)["right"].tolist() == list(range(7))
-    assert answers({"loss": 0.5}) == {}
+    for lengths in (None, np.array([3, 1, 9, 9, 2, 5, 1])):
+        parts = eval_parts(7, 3, lengths)
+        met = torch.from_numpy(np.concatenate(parts))
+        assert answers({"loss": 0.5, "right": met}, parts)["right"].tolist() == list(range(7))
+    assert answers({"loss": 0.5}, parts) == {}
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,10 @@
 
 import itertools
 
+import numpy as np
 import pytest
 
-from lion.train.sampler import Sampler, mixed
+from lion.train.sampler import WINDOW, Sampler, eval_parts, mixed
 
 
 def keys(examples, batch, steps, **share):
@@ -41,3 +42,35 @@ def test_a_batch_that_cannot_be_shared_is_refused():
 def test_seeds_are_mixed():
     assert len({mixed(a, b) for a in range(20) for b in range(20)}) == 400
     assert mixed(1, 2) == mixed(1, 2)
+
+
+LENGTHS = np.random.default_rng(0).integers(1, 500, 1000)
+
+
+@pytest.mark.parametrize("batch", [8, 12])  # the second one goes on from epoch to epoch in the middle of a batch
+def test_batches_of_about_the_same_length(batch):
+    steps = range(4 * 1000 // batch)
+    grouped, plain = (list(Sampler(1000, batch, 5, steps, lengths=lengths)) for lengths in (LENGTHS, None))
+    epochs = [[index for epoch, index in itertools.chain(*grouped) if epoch == n] for n in range(3)]
+    assert all(sorted(epoch) == list(range(1000)) for epoch in epochs)
+
+    def padding(batches):
+        lengths = [LENGTHS[[index for _, index in keys]] for keys in batches]
+        return sum(len(x) * x.max() for x in lengths) / sum(x.sum() for x in lengths) - 1
+
+    assert padding(grouped) < 0.25 * padding(plain)
+    widest = [LENGTHS[[index for _, index in keys]].max() for keys in grouped[:WINDOW]]
+    assert widest not in (sorted(widest), sorted(widest, reverse=True))  # batches are shuffled
+    assert keys(1000, batch, range(7, 90), lengths=LENGTHS) == list(itertools.chain(*grouped[7:90]))
+
+
+def test_fewer_examples_than_a_batch_can_be_grouped():
+    met = keys(10, 16, range(5), lengths=LENGTHS[:10])
+    assert sorted(index for epoch, index in met if epoch == 2) == list(range(10))
+
+
+def test_an_eval_set_is_shared_and_sorted_by_length():
+    for lengths in (None, LENGTHS):
+        parts = eval_parts(1000, 3, lengths)
+        assert sorted(np.concatenate(parts)) == list(range(1000))
+    assert all((np.diff(LENGTHS[part]) >= 0).all() for part in parts)

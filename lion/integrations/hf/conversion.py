@@ -113,17 +113,17 @@ def convert(
         if got != want:
             raise ValueError(f"the model's {name} is {got!r}; expected {want!r}: there is no such Lion model.")
     family, kind = CONVERTED[type(model)]
-    old, places = model.base_model, positions_of(model)
+    old = model.base_model
     config = LionConfig(
         variant,
         positions=positions,
-        max_position_embeddings=len(places),
+        max_position_embeddings=len(positions_of(model)),
         features=features,
         decay=decay,
         norm=norm,
         attention_norm=attention_norm,
         form=form,
-        **{name: getattr(model.config, name) for name in KEPT_FIELDS if hasattr(model.config, name)},
+        **kept_fields(model.config),
     )
     bare = isinstance(model, type(old)) and model.pooler is None
     options: dict[str, Any] = {"add_pooling_layer": False} if bare else {}
@@ -132,22 +132,32 @@ def convert(
     for name, x in lion.state_dict(keep_vars=True).items():
         if not (half and ".decay." in name):  # which from_pretrained keeps as they are, too
             x.data = x.data.to(model.dtype)
-
-    new = lion.base_model.encoder
     if not bare:
         _copy(model, lion, family.modules(kind))
+    copy_encoder(model, lion)
+    return lion.train(model.training)
+
+
+def kept_fields(config: Any) -> dict[str, Any]:
+    """The fields of a BertConfig that a LionConfig has, too."""
+    return {name: getattr(config, name) for name in KEPT_FIELDS if hasattr(config, name)}
+
+
+@torch.no_grad()
+def copy_encoder(model: PreTrainedModel, lion: LionPreTrainedModel) -> None:
+    """Copy a BERT's embeddings and layers; where `lion` has fewer layers, the first ones."""
+    old, new, places = model.base_model, lion.base_model.encoder, positions_of(model)
     _copy(old.embeddings, new.embeddings, EMBEDDINGS)
-    for old_layer, new_layer in zip(old.encoder.layer, new.layers, strict=True):
+    for old_layer, new_layer in zip(old.encoder.layer, new.layers, strict=False):
         _copy(old_layer, new_layer, LAYER)
         for parameter in ("weight", "bias"):
             old_attention = old_layer.attention.self
             parts = [old_attention.get_parameter(f"{name}.{parameter}") for name in ("query", "key", "value")]
             copy_qkv(new_layer.attention, parameter, parts)
-    if positions == "none":
+    if new.embeddings.positions is None:
         new.embeddings.types.weight += places.mean(0)
     else:
-        new.embeddings.positions.weight.copy_(places)
-    return lion.train(model.training)
+        new.embeddings.positions.weight.copy_(places[: len(new.embeddings.positions.weight)])
 
 
 def positions_of(model: PreTrainedModel) -> Tensor:
