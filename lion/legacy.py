@@ -22,7 +22,11 @@ TASKS: dict[str, str] = {  # kinds of tasks in run.json
     "dna_classes": "dna_classification",
 }
 # Fields that run.json did not have, and what they were: by kind of task.
-MISSING: dict[str, dict[str, Any]] = {"images": {"by_content": False}}
+MISSING: dict[str, dict[str, Any]] = {
+    "images": {"by_content": False},
+    "dna_classification": {"aligned": False},
+    "series": {"aligned": False},
+}
 RECIPES: dict[str, str] = {
     f"ablation.{model}_backward{data}": f"ablation.{model}_reverse{data}"
     for model in ("lion_s", "lion_s_2scan")

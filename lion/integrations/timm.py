@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from lion.legacy import current
 from lion.models.blocks import copy_qkv, no_weights
+from lion.models.patches import PatchEmbed
 from lion.models.registry import MODELS, create_model
 from lion.models.scripting import Scriptable
-from lion.models.vision import DropPath, PatchEmbed, VisionConfig, VisionModel, fit_positions
+from lion.models.vision import DropPath, VisionConfig, VisionModel, fit_positions
 from lion.nn.layers import LionAttention, directions
 from lion.ops.checks import Norm, one_of
 from lion.optional import need_timm

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from lion.models.baselines import Hydra, SelectiveScan
-from lion.models.vision import STEMS, Block, VisionConfig, VisionModel
+from lion.models.patches import STEMS
+from lion.models.vision import Block, VisionConfig, VisionModel
 from lion.nn.layers import LionAttention, directions
 from lion.ops.checks import Direction, one_of
 from lion.ops.flops import FORMS, SOFTMAX, Attention, flops

@@ -1,6 +1,6 @@
 """Classifiers of long sequences: those of the Long Range Arena, DNA, and series of numbers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import torch
@@ -11,7 +11,7 @@ from lion.legacy import takes_old_names
 from lion.limits import Classes, Depth, Heads, Kernel, OneOf, Ratio, Share, Tokens, Width
 from lion.models.blocks import Backbone, Mlp, ModelConfig, check_mask, make_layer
 from lion.models.heads import mean_tokens
-from lion.models.positions import add_positions, learned_positions, warn_if_blind
+from lion.models.positions import add_positions, learned_positions, placed, warn_if_blind
 from lion.nn.variants import VARIANTS
 
 ANSWERS = ("sequence", "pair", "token")
@@ -32,6 +32,7 @@ class LongConfig(ModelConfig):
     max_tokens: Tokens = 1024  # the most tokens, where positions are learned
     stem: Kernel = 0  # width of a convolution over the inputs; 0: none (then left and right are alike: docs/maths.md)
     stem_depth: Depth = 0  # for few examples: so many convolutions in its place, each with a norm and a GELU; 0: one
+    stride: Kernel = 1  # inputs for each token, by the first of these convolutions: for long and smooth inputs
     dropout: Share = 0.0  # of the inputs, and of what each block adds
     two_sided: bool = False  # decays of their own for each direction
 
@@ -43,6 +44,19 @@ class LongConfig(ModelConfig):
             raise ValueError(f"stem is {self.stem}; expected an odd width, as many neighbours on both sides.")
         if self.stem_depth and not self.stem:
             raise ValueError(f"stem_depth is {self.stem_depth}, and stem 0; expected the width of the convolutions.")
+        if self.stride != 1 and (not 1 < self.stride <= self.stem or not self.stem_depth or self.answer == "token"):
+            raise ValueError(
+                f"stride is {self.stride}; expected 1, or 2 to {self.stem} (the width of the convolutions), with "
+                "stem_depth, and an answer for the whole."
+            )
+
+
+def fitted(config: LongConfig, longest: int, tokens: int, *, aligned: bool) -> LongConfig:
+    """The config for sequences of up to `longest` inputs, which become at most `tokens` tokens, as far as the width of
+    the convolutions allows (0: by its own stride); with learned positions, if they are aligned."""
+    if tokens and config.stem_depth:
+        config = replace(config, stride=min(-(-longest // tokens), config.stem))
+    return placed(config, -(-longest // config.stride), aligned=aligned)
 
 
 class LongModel(Backbone):
@@ -58,7 +72,8 @@ class LongModel(Backbone):
         self.embedding = nn.Embedding(tokens, dim) if tokens else nn.Linear(config.channels, dim)
         self.positions = learned_positions(config, config.max_tokens)
         self.stem = nn.Conv1d(dim, dim, config.stem, padding="same") if config.stem and not config.stem_depth else None
-        self.convolutions = nn.ModuleList(Convolution(dim, config.stem) for _ in range(config.stem_depth))
+        strides = [config.stride, *[1] * config.stem_depth][: config.stem_depth]
+        self.convolutions = nn.ModuleList(Convolution(dim, config.stem, stride) for stride in strides)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(LongBlock(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim)
@@ -83,44 +98,49 @@ class LongModel(Backbone):
             )
         check_mask(mask, x.shape[:-1] if several else x.shape)
         if self.config.answer == "token":
-            return self.head(self.features(x, mask))
+            return self.head(self.features(x, mask)[0])
         flat = x.flatten(0, 1) if pair else x
         flat_mask = mask.flatten(0, 1) if pair and mask is not None else mask
-        pooled = mean_tokens(self.features(flat, flat_mask), flat_mask)
+        pooled = mean_tokens(*self.features(flat, flat_mask))
         if self.compare is not None:
             one, other = pooled.unflatten(0, (-1, 2)).unbind(1)
             pooled = torch.cat([one, other, one - other, one * other], -1)
             pooled = pooled + self.compare(pooled)
         return self.head(pooled)
 
-    def features(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, T], or numbers of several channels [B, T, channels], -> [B, T, dim]"""
+    def features(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """[B, T], or numbers of several channels [B, T, channels], -> [B, tokens, dim] and the mask of these tokens"""
         y = self.embedding(x if self.config.vocab_size or self.config.channels > 1 else x[..., None])
-        y = add_positions(y, self.positions, mask=mask)
+        if not self.config.stem_depth:
+            y = add_positions(y, self.positions, mask=mask)
         if mask is not None:
             y = y.masked_fill(~mask[..., None], 0)  # even if there is nan
         if self.stem is not None:
             y = y + self.stem(y.transpose(1, 2)).transpose(1, 2)
         for convolution in self.convolutions:
-            y = convolution(y, mask)
+            y, mask = convolution(y, mask)
+        if self.config.stem_depth:  # convolutions find patterns anywhere
+            y = add_positions(y, self.positions, mask=mask)
         y = self.dropout(y)
         for block in self.blocks:
             y = self.run(block, y, mask)
-        return self.norm(y)
+        return self.norm(y), mask
 
 
 class Convolution(nn.Module):
-    """A convolution over time with a norm and a GELU, added to its input [B, T, dim]."""
+    """A convolution over time with a norm and a GELU, added to its input [B, T, dim]; one of `stride` tokens is left."""
 
-    def __init__(self, dim: int, width: int):
+    def __init__(self, dim: int, width: int, stride: int):
         super().__init__()
-        self.conv = nn.Conv1d(dim, dim, width, padding="same", bias=False)
+        self.conv = nn.Conv1d(dim, dim, width, stride=stride, padding=width // 2, bias=False)
         self.norm = nn.LayerNorm(dim)
+        self.stride = stride
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         y = F.gelu(self.norm(self.conv(x.transpose(1, 2)).transpose(1, 2)))
+        mask = mask if mask is None else mask[:, :: self.stride]
         # Masked tokens stay 0, or the next convolution would see them.
-        return x + (y if mask is None else y.masked_fill(~mask[..., None], 0))
+        return x[:, :: self.stride] + (y if mask is None else y.masked_fill(~mask[..., None], 0)), mask
 
 
 class LongBlock(nn.Module):

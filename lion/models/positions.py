@@ -13,9 +13,10 @@ log = logging.getLogger("lion")
 Config = TypeVar("Config", bound=ModelConfig)
 
 
-def placed(config: Config, tokens: int | None = None) -> Config:
-    """The config, with learned positions if nothing else tells the order of tokens; for so many of them, if given."""
-    config = config if config.tells_order else replace(config, positions="learned")
+def placed(config: Config, tokens: int | None = None, *, aligned: bool = False) -> Config:
+    """The config, with learned positions if nothing else tells the order of tokens, or if sequences are aligned and
+    a place means the same in all of them; for so many tokens, if given."""
+    config = replace(config, positions="learned") if aligned or not config.tells_order else config
     if tokens is None or config.positions != "learned":
         return config
     return replace(config, max_tokens=tokens)  # type: ignore[call-arg]

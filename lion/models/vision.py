@@ -6,7 +6,7 @@ but needs no timm.
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from lion.legacy import takes_old_names
 from lion.limits import Channels, Classes, Heads, OneOf, Patch, Pixels, Ratio, Share, ShareBelowOne, Width
 from lion.models.baselines import BASELINES
 from lion.models.blocks import NO_WEIGHTS, Backbone, Mlp, ModelConfig, make_layer
+from lion.models.patches import STEMS, PatchEmbed
 from lion.models.scripting import Scriptable, WithScriptable
 from lion.nn.layers import LionAttention, directions
 from lion.nn.variants import VARIANTS
@@ -34,7 +35,7 @@ class VisionConfig(ModelConfig):
     heads: Heads = 3
     mlp_ratio: Ratio = 4.0  # of the MLPs' channels to dim; 0: blocks without an MLP
     patch_size: Patch = 16  # pixels along one side of a token
-    stem: Annotated[str, OneOf(("patch", "conv"))] = "patch"  # "conv": for few images, convolutions embed the patches
+    stem: Annotated[str, OneOf(STEMS)] = "patch"  # "conv": for few images, convolutions embed the patches
     image_size: tuple[Pixels, Pixels] = (224, 224)  # of training; others can be used at any time
     in_channels: Channels = 3  # of the images: 1 for grey, 3 for colour
     num_classes: Classes = 1000  # 0: no classifier, the output is the pooled features
@@ -263,72 +264,6 @@ def fit_positions(positions: Tensor, prefix: int, own: tuple[int, int], grid: tu
     maps = maps if maps.dtype == torch.float64 else maps.float()
     maps = F.interpolate(maps, size=[grid[0], grid[1]], mode="bicubic", antialias=True, align_corners=False)
     return torch.cat([positions[:, :prefix], maps.flatten(2).transpose(1, 2).to(positions.dtype)], 1)
-
-
-def patch_stem(config: VisionConfig) -> nn.Module:
-    p = config.patch_size
-    proj = nn.Conv2d(config.in_channels, config.dim, p, p)
-    nn.init.trunc_normal_(proj.weight, std=(config.in_channels * p * p) ** -0.5)
-    nn.init.zeros_(proj.bias)  # type: ignore[arg-type]
-    return proj
-
-
-def conv_stem(config: VisionConfig) -> nn.Module:
-    """A convolution at full size, one for each halving, and a projection. Channels double from one to the next."""
-    halvings = config.patch_size.bit_length() - 1
-    widths = [max(config.dim >> (halvings + 1 - i), 8) for i in range(halvings + 1)]
-    parts: list[nn.Module] = []
-    before = config.in_channels
-    for i, width in enumerate(widths):
-        parts += [
-            nn.Conv2d(before, width, 3, stride=2 if i else 1, padding=1, bias=False),
-            nn.GroupNorm(1, width),
-            nn.GELU(),
-        ]
-        before = width
-    return nn.Sequential(*parts, nn.Conv2d(before, config.dim, 1))
-
-
-STEMS: dict[str, Callable[[VisionConfig], nn.Module]] = {"patch": patch_stem, "conv": conv_stem}
-
-
-class PatchEmbed(nn.Module):
-    """Patches as tokens, row by row. Zeros fill up incomplete patches, below and to the right."""
-
-    def __init__(self, config: VisionConfig):
-        super().__init__()
-        p = config.patch_size
-        self.patch_size = (p, p)
-        self.in_channels = config.in_channels
-        self.proj = STEMS[config.stem](config)
-        self.set_image_size(config.image_size)
-
-    def set_image_size(self, size: tuple[int, int]) -> None:
-        self.img_size = size
-        self.grid_size = self.grid(*size)
-        self.num_patches = math.prod(self.grid_size)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        if not torch.jit.is_scripting():
-            self._check(x)
-        height, width = x.shape[2], x.shape[3]
-        rows, columns = self.grid(height, width)
-        p, q = self.patch_size
-        x = F.pad(x, [0, columns * q - width, 0, rows * p - height])
-        return self.proj(x).flatten(2).transpose(1, 2), (rows, columns)
-
-    def _check(self, x: Tensor) -> None:
-        if x.dim() != 4 or x.shape[1] != self.in_channels:
-            raise ValueError(
-                f"the images have shape {tuple(x.shape)}; expected [B, {self.in_channels}, height, width]."
-            )
-
-    def grid(self, height: int, width: int) -> tuple[int, int]:
-        p, q = self.patch_size
-        return -(-height // p), -(-width // q)
-
-    def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
-        return self.patch_size[0] if as_scalar else self.patch_size
 
 
 class Block(nn.Module):

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from lion.data import fasta, fetch
 from lion.data.batches import padded
 from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
-from lion.limits import OneOf, Positive, TokensOrAll
+from lion.limits import CountOrAll, OneOf, Positive, TokensOrAll
 from lion.machine import to_train
-from lion.models.long_range import LongConfig, LongModel
-from lion.models.positions import placed
+from lion.models.long_range import LongConfig, LongModel, fitted
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, register_task
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
@@ -40,6 +39,8 @@ class DnaClassificationTask(LabelledTask):
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
     reverse_complement: bool = False  # read half of them from the other strand: where that makes no difference
+    aligned: bool | None = None  # a place means the same in all sequences: it is learned; none: if all have one length
+    tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
     model: LongConfig = field(default_factory=LongConfig)
 
     unit = "sequence"
@@ -58,11 +59,13 @@ class DnaClassificationTask(LabelledTask):
             )
         train = self._sequences("train")
         classes = tuple(train.classes or ())
-        longest = 1 + max(len(x) for split in ("train", "test") for x in self._sequences(split).tokens)
+        lengths = {1 + len(x) for split in ("train", "test") for x in self._sequences(split).tokens}
+        aligned = len(lengths) == 1 if self.aligned is None else self.aligned
         model = replace(self.model, vocab_size=TOKENS, classes=len(classes) or 1, answer="sequence")
-        model = placed(model, self.max_length or longest)
+        model = fitted(model, self.max_length or max(lengths), self.tokens, aligned=aligned)
         scale = self.scale_of(train)
-        return replace(self, classes=classes, numbers=train.classes is None, label_scale=scale, model=model)
+        found = replace(self, classes=classes, numbers=train.classes is None, label_scale=scale)
+        return replace(found, aligned=aligned, model=model)
 
     def make_model(self) -> nn.Module:
         return to_train(lambda: LongModel(self.model))
@@ -122,15 +125,15 @@ class DnaClassificationTask(LabelledTask):
 @register_recipe("dna.classify")
 def dna_classify(variant: str = "lion_s") -> Run:
     """Classes of DNA sequences, or numbers, in a table or FASTA: `lion train dna.classify --data genes.csv`."""
-    model = LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1)
-    task = DnaClassificationTask(label_scale=None, model=model)
-    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, batch=32)
+    model = LongConfig(variant=variant, dim=128, depth=2, heads=4, stem=9, stem_depth=3, dropout=0.1)
+    task = DnaClassificationTask(label_scale=None, tokens=512, model=model)
+    run = Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=8, min_steps=800, batch=32)
+    return replace(run, group_by_length=True)
 
 
 @register_recipe("dna.splice", "dna.splice_{variant}", variant=("lion_lit", "lion_d", "lion_s", "softmax"))
 def dna_splice(variant: str = "lion_s") -> Run:
     """Splice junctions, 3,190 sequences of 60 nucleotides, asked of their middle: with learned positions."""
-    run = dna_classify(variant)
-    assert isinstance(run.task, DnaClassificationTask)
-    model = replace(run.task.model, positions="learned")
-    return replace(run, task=replace(run.task, dataset="splice", model=model))
+    model = LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1, positions="learned")
+    task = DnaClassificationTask(dataset="splice", aligned=True, label_scale=None, model=model)
+    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, batch=32)

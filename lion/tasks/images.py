@@ -230,7 +230,7 @@ def _channels(name: str, numbers: Sequence[float], config: VisionConfig, folder:
 @register_recipe("images")
 def images() -> Run:
     """Your own folder of images, a subfolder for each class: `lion train images --data FOLDER`."""
-    size: dict[str, Any] = {"dim": 128, "heads": 4, "depth": 4, "stem": "conv", "class_token": False, "pool": "mean"}
-    model = replace(MODELS["lion_s_2scan_tiny_patch16_224"], **size, drop_path=0.1)
+    size: dict[str, Any] = {"dim": 128, "heads": 4, "depth": 2, "mlp_ratio": 2.0, "drop_path": 0.1}
+    model = replace(MODELS["lion_s_2scan_tiny_patch16_224"], **size, stem="conv", class_token=False, pool="mean")
     task = ImageTask("folder", tokens=64, model=model, augment=Augment(pad_crop=2, padding="reflect"), smoothing=0.1)
-    return Run(task, Optim(lr=1e-3, warmup=0.1), epochs=20, min_steps=1500, batch=64, ema=0.99)
+    return Run(task, Optim(lr=2e-3, warmup=0.1), epochs=15, min_steps=800, batch=64, ema=0.99)

@@ -14,10 +14,9 @@ from lion.data.labelled import as_labels
 from lion.data.labelled_series import LabelledSeries, Scale, SeriesExamples, in_order, labelled_series, split_series
 from lion.data.series import ENDS, Columns, Series, read_series
 from lion.data.tables import place
-from lion.limits import Positive, TokensOrAll
+from lion.limits import CountOrAll, Positive, TokensOrAll
 from lion.machine import to_train
-from lion.models.long_range import LongConfig, LongModel
-from lion.models.positions import placed
+from lion.models.long_range import LongConfig, LongModel, fitted
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Input, Known, Prediction, Shown, Trained, register_task
 from lion.tasks._labelled import LabelledTask, Plain
@@ -62,6 +61,8 @@ class SeriesTask(LabelledTask):
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     max_length: TokensOrAll = 0  # steps; 0: all of a series
+    aligned: bool | None = None  # a place means the same in all series: it is learned; none: if all have one length
+    tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
     model: LongConfig = field(default_factory=LongConfig)
 
     unit = "series"
@@ -79,11 +80,14 @@ class SeriesTask(LabelledTask):
             )
         train = self._series("train")
         classes = tuple(train.classes or ())
-        longest = max(len(x) for split in ("train", "test") for x in self._series(split).values)
+        lengths = {len(x) for split in ("train", "test") for x in self._series(split).values}
+        aligned = len(lengths) == 1 if self.aligned is None else self.aligned
         model = replace(self.model, vocab_size=0, channels=self._scale().channels, classes=len(classes) or 1)
-        model = placed(replace(model, answer="sequence"), self.max_length or longest)
+        model = replace(model, answer="sequence")
+        model = fitted(model, self.max_length or max(lengths), self.tokens, aligned=aligned)
         scale = self.scale_of(train)
-        return replace(self, classes=classes, numbers=train.classes is None, label_scale=scale, model=model)
+        found = replace(self, classes=classes, numbers=train.classes is None, label_scale=scale)
+        return replace(found, aligned=aligned, model=model)
 
     def make_model(self) -> nn.Module:
         return to_train(lambda: LongModel(self.model))
@@ -158,6 +162,7 @@ def _answers(model: nn.Module, values: Tensor, mask: Tensor | None = None) -> Te
 @register_recipe("series")
 def series(variant: str = "lion_s") -> Run:
     """Classes of series, numbers over time, or numbers, in a table, .ts or .npz: `lion train series --data x.csv`."""
-    model = LongConfig(variant=variant, dim=128, depth=3, heads=4, stem=9, dropout=0.1)
-    task = SeriesTask(label_scale=None, model=model)
-    return Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), steps=1500, batch=32)
+    model = LongConfig(variant=variant, dim=128, depth=2, heads=4, stem=9, stem_depth=3, dropout=0.1)
+    task = SeriesTask(label_scale=None, tokens=160, model=model)
+    run = Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, min_steps=800, batch=32)
+    return replace(run, group_by_length=True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lion
-from lion.models.long_range import LONG_MODELS, LongConfig, LongModel
+from lion.models.long_range import LONG_MODELS, LongConfig, LongModel, fitted
 from lion.models.saving import load_model, save_model
 from lion.nn.layers import set_form
 from lion.recipes.long_range import MODELS
@@ -106,6 +106,28 @@ def test_a_stem_takes_padding_for_nothing(depth):
         made(stem=4)
     with pytest.raises(ValueError, match="stem_depth is 2, and stem 0; expected the width"):
         made(stem_depth=2)
+
+
+def test_a_stride_leaves_fewer_tokens_and_takes_padding_for_nothing():
+    model = made(stem=5, stem_depth=2, stride=3, positions="learned", max_tokens=14)
+    ids = torch.randint(1, 9, (1, 31))
+    padded, mask = torch.full((1, 40), 7), torch.arange(40)[None] < 31
+    padded[:, :31] = ids
+    assert model.features(ids)[0].shape == (1, 11, 16)
+    torch.testing.assert_close(model(padded, mask), model(ids), rtol=1e-9, atol=1e-11)
+    last = ids.clone()
+    last[:, -1] += 1  # every input is read
+    assert not torch.allclose(model(last), model(ids))
+    for wrong in ({"stride": 6}, {"stride": 0}, {"stride": 2, "stem_depth": 0}, {"stride": 2, "answer": "token"}):
+        with pytest.raises(ValueError, match=f"stride is {wrong['stride']}; expected 1, or 2 to 5"):
+            made(**{"stem": 5, "stem_depth": 2, **wrong})
+
+
+@pytest.mark.parametrize(("longest", "stride", "tokens"), [(100, 1, 100), (161, 2, 81), (480, 3, 160), (9000, 5, 1800)])
+def test_a_stride_that_fits_the_longest(longest, stride, tokens):
+    found = fitted(replace(TINY, stem=5, stem_depth=2), longest, 160, aligned=True)
+    assert (found.stride, found.max_tokens, found.positions) == (stride, tokens, "learned")
+    assert fitted(replace(TINY, stem=5, stem_depth=2), longest, 0, aligned=False).stride == 1
 
 
 def test_checkpointing_changes_no_gradient():
