@@ -1,8 +1,11 @@
+import os
+
 import pytest
 
 from lion import amx
 
 amx.avoid()  # before torch starts, here and in the processes that tests start
+os.environ["LION_OFFLINE"] = "1"  # or runs on texts would fetch MiniLM
 import torch  # noqa: E402
 
 from tests import SEED  # noqa: E402

@@ -128,7 +128,7 @@ class LongModel(Backbone):
 
 
 class Convolution(nn.Module):
-    """A convolution over time with a norm and a GELU, added to its input [B, T, dim]; one of `stride` tokens is left."""
+    """A convolution over time with a norm and a GELU, added to its input [B, T, dim], of which a stride leaves some."""
 
     def __init__(self, dim: int, width: int, stride: int):
         super().__init__()

@@ -28,8 +28,8 @@ MOST = 2.0  # of its tokens for a word: English has 1.2 to 1.6, other languages 
 class Start(Protocol):
     def tokenizer(self) -> TextTokenizer: ...
 
-    def model(self, wanted: EncoderConfig) -> EncoderConfig:
-        """The config of the model; what can be chosen is as wanted."""
+    def model(self, wanted: EncoderConfig, longest: int) -> EncoderConfig:
+        """The config of the model for texts of up to so many tokens; what can be chosen is as wanted."""
         ...
 
     def classifier(self, config: "LionConfig") -> nn.Module:
@@ -55,7 +55,7 @@ class OfLion:
     def tokenizer(self) -> TextTokenizer:
         return tokenizer_of_model(self.folder, self.config.vocab_size)
 
-    def model(self, wanted: EncoderConfig) -> EncoderConfig:
+    def model(self, wanted: EncoderConfig, longest: int) -> EncoderConfig:
         return replace(self.config.encoder(), dropout=wanted.dropout)
 
     def classifier(self, config: "LionConfig") -> nn.Module:
@@ -83,7 +83,8 @@ class OfBert:
     def tokenizer(self) -> TextTokenizer:
         return tokenizer_of_model(bert_folder(self.name), trained_bert(self.name, "start").config.vocab_size)
 
-    def model(self, wanted: EncoderConfig) -> EncoderConfig:
+    def model(self, wanted: EncoderConfig, longest: int) -> EncoderConfig:
+        """With the BERT's positions, where it has enough; longer texts have none."""
         from lion.integrations.hf import LionConfig
         from lion.integrations.hf.conversion import kept_fields, positions_of
 
@@ -91,7 +92,8 @@ class OfBert:
         own = LionConfig(wanted.variant, **kept_fields(bert.config)).encoder()
         kept = {name: getattr(own, name) for name in ("dim", "heads", "mlp_dim", "vocab_size", "token_types")}
         kept |= {name: getattr(own, name) for name in ("pad_token", "norm_eps", "init_std")}
-        return placed(replace(wanted, **kept, depth=min(wanted.depth, own.depth)), len(positions_of(bert)))
+        model, places = replace(wanted, **kept, depth=min(wanted.depth, own.depth)), len(positions_of(bert))
+        return placed(model, places, aligned=longest <= places)
 
     def classifier(self, config: "LionConfig") -> nn.Module:
         from lion.integrations.hf import LionForSequenceClassification

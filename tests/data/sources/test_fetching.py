@@ -27,6 +27,7 @@ def fails(kind, message):
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("LION_DATA", str(tmp_path / "data"))
+    monkeypatch.delenv("LION_OFFLINE")
     return tmp_path / "data"
 
 
@@ -104,6 +105,15 @@ def test_a_wrong_hash_leaves_nothing_behind(name, tmp_path, monkeypatch, data_fo
     )
     with fails(ValueError, message):
         fetch(name)
+    assert list(data_folder.rglob("*")) == []
+
+
+def test_nothing_is_fetched_offline(monkeypatch, data_folder):
+    monkeypatch.setenv("LION_OFFLINE", "1")
+    with fails(
+        ConnectionError, f"mnist is not in {data_folder}/mnist, and LION_OFFLINE is set; expected 0 to fetch it."
+    ):
+        fetch("mnist")
     assert list(data_folder.rglob("*")) == []
 
 
