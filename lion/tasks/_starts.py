@@ -1,6 +1,5 @@
 """Starts of text classifiers: a model of lion's, or the first layers of a trained BERT."""
 
-import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +36,6 @@ class Start(Protocol):
         ...
 
 
-@functools.lru_cache(maxsize=4)
 def start_of(name: str) -> Start:
     """The start of a name: a run of `lion train mlm` or `text`, its model, "minilm", or a BERT's folder."""
     return OfBert(name) if is_bert(name) else OfLion(name)
@@ -133,7 +131,7 @@ def tokens_per_word(tokenizer: TextTokenizer, texts: Sequence[str]) -> float:
 
 def _lion_folder(start: str) -> Path:
     folder = model_folder(start)
-    wanted = f"the folder of a run of `lion train mlm` or `text`, or of its model, or {FETCHED!r}, or a BERT's folder"
+    wanted = f"the folder of a run of `lion train mlm` or `text`, of its model, or of a BERT; or {FETCHED!r}"
     if folder is None:
         if (Path(start).expanduser() / "run.json").exists():
             raise ValueError(f"the run in {start} is not finished: lion train --resume --out {start}")

@@ -181,7 +181,7 @@ def test_tokenizers_of_other_models(runs, texts, fails, training_fails, tmp_path
         fails(["eval", tmp_path / name], said)
     data = ["--data", texts / "reviews.csv"]
     training_fails("text", [*data, "--start", tmp_path / "mlm"], "has 260 tokens, and the model")
-    said = f"tokenizer is 'bytes', but the model in {runs}/mlm/model has one of its own"
+    said = f"tokenizer is 'bytes', but the model in {runs}/mlm has one of its own"
     training_fails("text", [*data, "--start", runs / "mlm", "--tokenizer", "bytes"], said, "leave --tokenizer out")
     task = shrunk("text", data=str(data[1]), start=str(runs / "mlm"), tokenizer=str(runs / "mlm" / "model")).task
     assert task.resolved().model.vocab_size == load_model(runs / "mlm" / "model").config.vocab_size
@@ -189,7 +189,7 @@ def test_tokenizers_of_other_models(runs, texts, fails, training_fails, tmp_path
 
 def test_nothing_to_start_from(runs, texts, training_fails, tmp_path):
     data = ["--data", texts / "reviews.csv", "--start"]
-    wanted = "expected the folder of a run of `lion train mlm` or `text`, or of its model."
+    wanted = "expected the folder of a run of `lion train mlm` or `text`, of its model, or of a BERT; or 'minilm'."
     training_fails("text", [*data, tmp_path / "nothing"], wanted)
     training_fails("text", [*data, runs / "causal"], "a model of the kind 'lion_causal'", wanted)
     shutil.copytree(runs / "mlm", tmp_path / "half")

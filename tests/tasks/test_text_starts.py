@@ -22,9 +22,7 @@ from tests.tasks.texts import shrunk
 pytestmark = pytest.mark.usefixtures("data")
 
 
-def forget():
-    _starts.start_of.cache_clear()
-    _berts.trained_bert.cache_clear()
+forget = _berts.trained_bert.cache_clear
 
 
 @pytest.fixture
