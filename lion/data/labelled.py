@@ -13,7 +13,7 @@ import torch
 
 from lion.data import digests
 from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
-from lion.data.findings import Findings
+from lion.data.findings import BadRow, Findings
 from lion.data.sources.fetching import FETCHED, located
 from lion.data.splits import stratified
 from lion.data.tables import Row, check_text, numbered, place, records
@@ -46,7 +46,7 @@ class Labelled(NamedTuple):
     rows: Sequence[int] = ()  # the place of each in its file: `Row.number`
     notes: Mapping[str, str] = {}  # how the file was read, and what was skipped: `Findings.notes`
 
-    def part(self, indices: np.ndarray) -> "Labelled":
+    def part(self, indices: Sequence[int] | np.ndarray) -> "Labelled":
         rows = [self.rows[i] for i in indices] if self.rows else ()
         return Labelled([self.texts[i] for i in indices], self.labels[indices], self.classes, rows, self.notes)
 
@@ -102,29 +102,15 @@ def labelled(
     values: list[Any] = []
     rows: list[int] = []
     for number, fields in every:
-        try:
+        with findings.row(number):
             *parts, value = _checked(place(path, number), fields, columns)
             texts.append((*parts,) if len(parts) == 2 else read(parts[0], place(path, number)) if read else parts[0])
-        except BadRow as problem:
-            findings.bad(number, problem.kind, str(problem))
-            continue
-        values.append(value)
-        rows.append(number)
+            values.append(value)
+            rows.append(number)
     labels, names = as_labels(path, values, rows, columns[-1], classes, numbers, findings)
-    findings.conclude()
+    good = findings.usable(rows)
     result = Labelled(texts, labels, names, rows, findings.notes)
-    good = np.array([i for i, row in enumerate(rows) if row not in findings.bad_places], np.int64)
-    if not len(good):
-        raise ValueError(f"{path} has no rows that can be used ({findings.counted}); expected {what}s with labels.")
     return result if len(good) == len(rows) else result.part(good)
-
-
-class BadRow(ValueError):
-    """What is wrong with one row; `kind` is as in `Findings.bad`."""
-
-    def __init__(self, kind: str, words: str):
-        super().__init__(words)
-        self.kind = kind
 
 
 def _checked(at: str, fields: dict[str, Any], columns: tuple[str, ...]) -> list[Any]:

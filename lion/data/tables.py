@@ -175,7 +175,7 @@ def _read_delimited(path: Path, known: Collection[str], findings: Findings) -> I
     else:
         [(count, _)] = Counter(len(fields) for _, fields in sample).most_common(1)
         names, wanted = numbered(count), "as in most lines"
-    findings.notes["format"] = _format(path, delimiter, header=sample is others)
+    findings.notes["format"] = format_note(path, delimiter, header=sample is others)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{place(path, 1)} has two columns {listed([twice])}; expected different names.")
@@ -191,7 +191,7 @@ def _read_delimited(path: Path, known: Collection[str], findings: Findings) -> I
         yield Row(number, dict(zip(names, fields, strict=True)))
 
 
-def _format(path: Path, delimiter: str, *, header: bool) -> str:
+def format_note(path: Path, delimiter: str, *, header: bool) -> str:
     with _opened(path) as file:
         coding = ", UTF-16" if "16" in encoding(file.read(4096)) else ""
     return f"{DELIMITERS[delimiter]} between fields, {'a header' if header else 'no header'}{coding}"

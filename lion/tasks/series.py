@@ -1,7 +1,7 @@
 """Classes of series, numbers over time, or a number for each."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from lion.data.labelled import as_labels
 from lion.data.labelled_series import LabelledSeries, Scale, SeriesExamples, in_order, labelled_series, split_series
-from lion.data.series import ENDS, Columns, Series, read_series
+from lion.data.series import read_series
+from lion.data.series_fields import Columns, Series
+from lion.data.series_tables import ENDS
 from lion.data.tables import place
 from lion.limits import Positive, TokensOrAll
 from lion.machine import to_train
@@ -20,7 +22,7 @@ from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Input, Known, Prediction, Shown, Trained, register_task
-from lion.tasks._labelled import LabelledTask, Plain
+from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.train.config import Optim, Run
 
 # Fields that the data decides.
@@ -58,6 +60,7 @@ class SeriesTask(LabelledTask):
     label_column: str = ""  # of a table; "": the one with a usual name; without a header: "first" or "last"
     id_column: str = ""  # of a table with a row for each step: which series it belongs to
     time_column: str = ""  # of such a table: its rows are sorted by it
+    skip_bad: bool = False  # leave out rows that cannot be used, and the series that they are steps of
     classes: tuple[str, ...] = ()  # found in the data
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
@@ -127,6 +130,9 @@ class SeriesTask(LabelledTask):
     def plain(self) -> Plain:
         train, test = self._series("train"), self._series("test")
         return Plain("series", (train.values, train.labels), (test.values, test.labels))
+
+    def notes(self) -> Mapping[str, str]:
+        return read_notes(*(self._series(split).notes for split in ("train", "test")))
 
     def shown(self, index: int, examples: Any) -> Shown:
         return Shown("series", self._series("test").values[index])

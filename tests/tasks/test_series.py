@@ -232,6 +232,31 @@ def test_what_is_refused_leaves_no_folder(tmp_path, capsys, content, message):
     assert not (tmp_path / "run").exists()
 
 
+def test_bad_rows_are_skipped(wide, tmp_path, capsys):
+    data, test = tmp_path / "x.csv", tmp_path / "test.csv"
+    lines = wide.read_text().splitlines()
+    data.write_text("\n".join([*lines, "fast,1,2", lines[1].replace("fast", ""), lines[2] + "e999"]))
+    test.write_text("\n".join([*lines[:5], lines[1].replace("fast", "")]))
+    arguments = ["train", "series", "--data", str(data), "--test", str(test), *TINY, "--out", str(tmp_path / "run")]
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert f"{data} has 3 bad rows (" in error
+    assert [line.split(" has ")[0] for line in error.splitlines()[1:]] == ["  - line 62", "  - line 63", "  - line 64"]
+    assert main([*arguments, "--skip-bad"]) == 0
+    facts = json.loads((tmp_path / "run" / "data.json").read_text())
+    first = "1 with too many or too few fields, 1 without a label, 1 with a value that is not finite"
+    assert facts["skipped"] == f"3 rows: {first}; to evaluate on: 1 row: 1 without a label"
+    assert facts["examples"] == f"64 series from {data}"
+    assert facts["columns"] == "labels from 'label'"
+    assert set(evaluate(tmp_path / "run")) == {"loss", "accuracy", "macro_f1"}
+
+
+def test_one_bad_row_tells_the_option(wide, tmp_path, capsys):
+    (tmp_path / "x.csv").write_text(wide.read_text() + "fast,1\n")
+    assert main(["train", "series", "--data", str(tmp_path / "x.csv"), *TINY, "--out", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err.endswith("as in line 1. With --skip-bad it is left out.\n")
+
+
 def test_channels_of_the_eval_set(tmp_path, capsys):
     (tmp_path / "a.ts").write_text("@classLabel true a b\n@data\n" + "1,2:3,4:a\n3,4:1,2:b\n" * 4)
     (tmp_path / "b.ts").write_text("@classLabel true a b\n@data\n1,2:a\n")
