@@ -16,7 +16,7 @@ from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
 from lion.data.findings import BadRow, Findings
 from lion.data.sources.fetching import FETCHED, located
 from lion.data.splits import stratified
-from lion.data.tables import Row, check_text, numbered, place, records
+from lion.data.tables import MISSING, Row, check_text, numbered, place, records
 from lion.data.tokenizers import TextTokenizer
 from lion.ops.checks import one_of
 from lion.terminal import listed
@@ -75,7 +75,8 @@ def labelled(
         text_column, label_column: by default found by their usual names; two text columns for pairs.
         classes: names in the order of their labels; by default those that occur, sorted. For an evaluation set, give
             those of the training set.
-        numbers: whether labels are regression targets; by default if one of them has a fraction.
+        numbers: whether labels are regression targets; by default if one of them has a fraction. Where all others are
+            numbers, a label "n/a", "NA", "?", "null" or "none" is missing: a bad row.
         what: "text", or "sequence" for DNA: it decides the usual names, and the words of messages.
         skip_bad: leave bad rows out; `Labelled.notes` has their number.
         read: makes of a text and its place what `texts` has; by default the text itself.
@@ -185,8 +186,14 @@ def as_labels(
     have labels that mean nothing."""
     found = findings or Findings(path)
     counts = [_number(value) for value in values]
+    missing = _missing(values, counts, classes, numbers)
+    for i in sorted(missing):
+        got = f"{place(path, rows[i])} has {listed([values[i]])} in {column!r}, and no label"
+        remedy = "expected a number, as in other rows: add it, or leave it out; or name it among --classes."
+        found.bad(rows[i], "without a label", f"{got}; {remedy}")
+    there = [x for i, x in enumerate(counts) if i not in missing]
     if numbers is None:
-        numbers = classes is None and None not in counts and any(x != round(x) for x in counts if x is not None)
+        numbers = classes is None and None not in there and any(x != round(x) for x in there if x is not None)
     if numbers:
         for value, count, row in zip(values, counts, rows, strict=True):
             if count is None:
@@ -196,8 +203,9 @@ def as_labels(
     else:
         spelt = [str(value).strip() if x is None else _named(value, x) for value, x in zip(values, counts, strict=True)]
         if classes is None:
-            by_number = None not in counts
-            classes = sorted(set(spelt), key=lambda name: (float(name) if by_number else 0.0, name))
+            by_number = None not in there
+            different = {name for i, name in enumerate(spelt) if i not in missing}
+            classes = sorted(different, key=lambda name: (float(name) if by_number else 0.0, name))
             if len(classes) < 2:
                 found.conclude()
                 which = f"{listed(classes)} in every row" if classes else "no label in any row"
@@ -211,6 +219,16 @@ def as_labels(
     if findings is None:
         found.conclude()
     return labels, names
+
+
+def _missing(
+    values: list[Any], counts: list[float | None], classes: Sequence[str] | None, numbers: bool | None
+) -> set[int]:
+    """The indices of labels that are words for a missing one, as "n/a". Among texts, these are classes like others."""
+    texts = {i: str(values[i]).strip() for i, x in enumerate(counts) if x is None}
+    words = {i for i, text in texts.items() if text.lower() in MISSING and text not in (classes or ())}
+    all_others = len(words) == len(texts) < len(values)
+    return words if numbers or all_others else set()
 
 
 def _named(value: Any, number: float) -> str:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lion.data.findings import BadRow, Findings
-from lion.data.tables import place
+from lion.data.tables import MISSING, place
 from lion.terminal import listed
 
-MISSING = ("", "?", "nan", "na", "n/a", "null", "none")
+NO_LABEL = ("", "?", "nan")  # of other words, as "none", the labels of all series decide: `as_labels`
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -59,7 +59,7 @@ class Asked(NamedTuple):
         return place(self.path, row)
 
     def check_label(self, row: int, label: Any, column: str) -> None:
-        if self.labelled and str(label).strip().lower() in MISSING:
+        if self.labelled and (label is None or str(label).strip().lower() in NO_LABEL):
             remedy = "expected one for every series: add it, or leave it out."
             raise BadRow("without a label", f"{self.at(row)} has no label in {column}; {remedy}")
 

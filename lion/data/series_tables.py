@@ -8,8 +8,8 @@ import numpy as np
 
 from lion.data.findings import BadRow
 from lion.data.labelled import NAMES
-from lion.data.series_fields import MISSING, Asked, Columns, Series, counted, is_number, number, numbers
-from lion.data.tables import Row, delimited, delimiter_of, ending, format_note, records
+from lion.data.series_fields import Asked, Columns, Series, counted, is_number, number, numbers
+from lion.data.tables import MISSING, Row, delimited, delimiter_of, ending, format_note, records
 from lion.ops.checks import one_of
 from lion.terminal import brief, listed
 

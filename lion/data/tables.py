@@ -21,6 +21,7 @@ BLOCK = 1 << 20  # bytes read at a time
 UNREADABLE = "get it again, or allow to read it"
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SAMPLE = 50  # rows by which the delimiter and the header are found out
+MISSING = ("", "?", "nan", "na", "n/a", "null", "none")  # what stands for nothing among numbers, in small letters
 LONGEST_NAME = 60  # characters of a column's name: what is longer is data
 
 
