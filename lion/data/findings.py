@@ -1,6 +1,8 @@
 """What is found while a file or folder is read: notes for people, and what is wrong with it, listed all at once."""
 
 import contextlib
+import heapq
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
@@ -36,6 +38,7 @@ class Findings:
         others: unit of what `left_out` counts.
         skip: leave out what is bad, instead of raising `BadData`.
         at_once: raise at the first problem, for readers that do not collect them.
+        errors: how text is decoded, as for `open`.
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class Findings:
         others: str = "file",
         skip: bool = False,
         at_once: bool = False,
+        errors: str = "strict",
     ):
-        self.where, self.unit, self.others, self.skip, self.at_once = where, unit, others, skip, at_once
+        self.where, self.unit, self.others, self.errors = where, unit, others, errors
+        self.skip, self.at_once = skip, at_once
         self.notes: dict[str, str] = {}  # as `Task.facts` has them
         self.bad_places: set[Hashable] = set()
         self.kinds: Counter[str] = Counter()
@@ -110,6 +115,26 @@ class Findings:
             got = f"{self.where} has no {several(self.unit)} that can be used ({self.counted})"
             raise ValueError(f"{got}; expected some with labels.")
         return good
+
+
+class Problems(Findings):
+    """The problems of a file one by one, for readers that go on behind them. Bytes that are no text are kept: the row
+    that has them is the problem, if it needs them."""
+
+    def __init__(self, where: Path | str):
+        super().__init__(where, errors="surrogateescape")
+        self._waiting: list[tuple[Any, str]] = []  # a heap: by place
+
+    def bad(self, place: Hashable, kind: str, words: str, *, count: int = 1) -> None:
+        if place not in self.bad_places:
+            heapq.heappush(self._waiting, (place, words))
+        super().bad(place, kind, words, count=count)
+
+    def before(self, place: float = math.inf) -> Iterator[tuple[Any, BadData]]:
+        """The problems before a row that were not asked for yet, with their places; by default all."""
+        while self._waiting and self._waiting[0][0] < place:
+            row, words = heapq.heappop(self._waiting)
+            yield row, BadData(words)
 
 
 def _by_kind(kinds: Counter[str]) -> str:

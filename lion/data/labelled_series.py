@@ -51,6 +51,8 @@ def labelled_series(
     path = Path(path).expanduser()
     findings = Findings(path, others="series", skip=skip_bad)
     found = read_series(path, Columns(label_column or "", *(id_and_time or ())), findings=findings)
+    if not found.values:
+        findings.usable(found.rows)  # says what is wrong with all of them
     numbers = found.numbers if numbers is None and classes is None else numbers
     column = found.columns.label or "its label"
     labels, names = as_labels(path, found.labels, found.rows, column, classes, numbers, findings)

@@ -40,7 +40,7 @@ def read_series(
             rows are one series.
         length: steps of every series, if known: a row with so many fields, and no header, then has no label.
         findings: gets bad rows, and notes; by default the first bad row raises. The series without bad rows are
-            returned: a step that is left out would change a series.
+            returned, perhaps none: a step that is left out would change a series.
     """
     path = Path(path).expanduser()
     findings = findings or Findings(path, at_once=True)
@@ -49,11 +49,8 @@ def read_series(
         raise ValueError(f"{path} ends in {ending(path)!r}; expected one of {', '.join(FORMATS)}.")
     asked = Asked(path, columns or Columns(), labelled, length, findings)
     found = _usable(asked, FORMATS[ending(path)](asked))
-    if not found.values and not findings.skip:
-        findings.conclude()
-    if not found.values:
-        bad = f" that can be used ({findings.counted})" if findings.kinds else ""
-        raise ValueError(f"{path} has no series{bad}; expected some.")
+    if not found.values and not findings.kinds:
+        raise ValueError(f"{path} has no series; expected some.")
     return found
 
 
@@ -84,7 +81,7 @@ def _read_ts(asked: Asked) -> Series:
     header: dict[str, str] = {}  # by name, in lower case
     found = Series([], [], [])
     has_label = False
-    for row, line in enumerate(text_lines(asked.path), 1):
+    for row, line in enumerate(text_lines(asked.path, asked.findings.errors), 1):
         line = line.strip()
         if not line or line[0] in "#%":
             continue

@@ -92,7 +92,7 @@ def _table(asked: Asked) -> Table:
             return Table([], iter(()))
         names = list(first.fields)
         return Table(names, _in_order(asked, (row for part in ([first], there) for row in part), names))
-    delimiter = delimiter_of(path, DELIMITERS[ending(path)])
+    delimiter = delimiter_of(path, DELIMITERS[ending(path)], findings.errors)
     rows = delimited(path, delimiter, quotes=True, findings=findings)
     line, fields = next(rows, (1, []))
     head = [x.strip() for x in fields]
@@ -210,7 +210,8 @@ def _grouped(
                 f"{columns.id!r}, {brief(name, 40)}, has {listed([head.label])}; expected one label for each."
             )
             asked.findings.bad(other.number, "with another label than the first of their series", words)
-    spoilt = {name for row, name in ids.items() if row in asked.findings.bad_places}
+    bad = asked.findings.bad_places
+    spoilt = {name for row, name in ids.items() if row in bad} if columns.id else {*groups} if bad else set()
     if spoilt:
         asked.findings.left_out["with a bad row"] += len(spoilt)
     kept = {name: group for name, group in groups.items() if name not in spoilt}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lion.data.findings import Findings, Problems
 from lion.data.labelled import as_labels
 from lion.data.labelled_series import LabelledSeries, Scale, SeriesExamples, in_order, labelled_series, split_series
 from lion.data.series import read_series
@@ -41,9 +42,12 @@ class KnownSeries(Known):
     std: tuple[Positive, ...] = (1.0,)
     missing: bool = False  # the model is told where values are missing
 
-    def read(self, path: str) -> tuple[Series, list[Tensor]]:
-        """The series of a file, which need no labels; and [T, channels] of each for the model."""
-        found = read_series(path, Columns(*self.columns), labelled=False, length=self.length)
+    def read(self, path: str, findings: Findings) -> tuple[Series, list[Tensor]]:
+        """The series of a file, which need no labels; and [T, channels] of each for the model. `findings` gets the
+        bad ones."""
+        found = read_series(path, Columns(*self.columns), labelled=False, length=self.length, findings=findings)
+        if not found.values:
+            return found, []
         label = found.columns.label
         if label in ENDS and found.labels and self.classes:  # or a value would be taken for a label
             as_labels(Path(path), found.labels, found.rows, f"its {label} column", self.classes, False)
@@ -115,10 +119,11 @@ class SeriesTask(LabelledTask):
         )
 
     def inputs(self, trained: Trained, given: str) -> Iterable[Input]:
-        """All series of a file."""
-        found, series = trained.known.read(given)
-        names = [given] if len(series) == 1 else [place(Path(given), row) for row in found.rows]
-        return [Input(name, x) for name, x in zip(names, series, strict=True)]
+        """All series of a file, and the errors of bad ones in their places."""
+        problems = Problems(given)
+        found, series = trained.known.read(given, problems)
+        every = {**dict(problems.before()), **dict(zip(found.rows, series, strict=True))}  # by row
+        return [Input(place(Path(given), row) if len(every) > 1 else given, every[row]) for row in sorted(every)]
 
     def predict_batch(self, trained: Trained, examples: list[Tensor]) -> list[Prediction]:
         """examples: [T, channels] each."""

@@ -359,7 +359,7 @@ def test_nothing_but_bad_rows(tmp_path):
     path = written(tmp_path, "x.csv", "label,a,b\nup,x,1\ndown,y,1\n")
     with pytest.raises(BadData, match="has 2 bad rows"):
         labelled_series(path)
-    with pytest.raises(ValueError, match=r"has no series that can be used \(2 with a value that is no number\)"):
+    with pytest.raises(ValueError, match=r"has no rows that can be used \(2 with a value that is no number\)"):
         labelled_series(path, skip_bad=True)
     path.write_text("label,a,b\nup,1,1\ndown,2,1\n")
     with pytest.raises(ValueError, match=r"has no rows that can be used \(2 with another class\); expected some with"):

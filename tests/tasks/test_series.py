@@ -15,7 +15,7 @@ from lion.cli import main
 from lion.models.long_range import LongConfig
 from lion.tasks.dna_classification import DnaClassificationTask
 from lion.tasks.series import SeriesTask
-from lion.train.evaluate import evaluate, predict
+from lion.train.evaluate import evaluate, predict, predict_each
 from lion.train.folder import load_run
 from tests import SEED
 
@@ -249,6 +249,42 @@ def test_bad_rows_are_skipped(wide, tmp_path, capsys):
     assert facts["examples"] == f"64 series from {data}"
     assert facts["columns"] == "labels from 'label'"
     assert set(evaluate(tmp_path / "run")) == {"loss", "accuracy", "macro_f1"}
+
+
+def test_bad_series_of_a_file_do_not_lose_the_others(wide, tmp_path, capsys):
+    run, path = tmp_path / "run", tmp_path / "x.csv"
+    assert main(["train", "series", "--data", str(wide), *TINY, "--out", str(run)]) == 0
+    lines = wide.read_text().splitlines()
+    bad = [lines[1] + ",1", lines[2].replace(".", ".x", 1), '"slow" 1,2', "slow" + "," * 24]
+    path.write_text("\n".join([*lines[:3], *bad, lines[3]]))
+    capsys.readouterr()
+    assert main(["predict", str(run), str(path), "--format", "jsonl"]) == 1
+    out, err = capsys.readouterr()
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [x["input"] for x in found] == [f"{path}, line {n}" for n in range(2, 9)]
+    assert ["class" in x for x in found] == [True, True, False, False, False, False, True]
+    assert "4 of 7 inputs have an error" in err
+    for number, content in enumerate(bad, 3):  # nothing else in the file
+        path.write_text(f"{lines[0]}\n{content}\n")
+        (found,) = predict_each(run, [str(path)])
+        assert found.error is not None, number
+        assert found.input.name == str(path)
+
+
+def test_one_series_with_a_bad_step_is_not_predicted(tmp_path):
+    """Without that step it would be another one."""
+    rows = [f"{n},{step},{step + n},{'ab'[n % 2]}" for n in range(24) for step in range(6)]
+    table, run = tmp_path / "long.csv", tmp_path / "run"
+    table.write_text("\n".join(["series,step,x,label", *rows]) + "\n")
+    assert main(["train", "series", "--data", str(table), *TINY, "--out", str(run)]) == 0
+    (tmp_path / "one.csv").write_text("step,x\n0,1\n1,one\n2,1\n3\n")
+    first, second = predict_each(run, [str(tmp_path / "one.csv")])
+    assert "line 3 has 'one' in 'x'" in str(first.error)
+    assert "line 5 has 1 fields" in str(second.error)
+    (tmp_path / "two.csv").write_text("series,step,x\na,0,1\nb,0,1\na,1,one\nb,1,2\n")
+    first, second = predict_each(run, [str(tmp_path / "two.csv")])
+    assert (first.input.name, first.error) == (f"{tmp_path}/two.csv, line 3", None)
+    assert "line 4 has 'one'" in str(second.error)
 
 
 def test_one_bad_row_tells_the_option(wide, tmp_path, capsys):
