@@ -25,8 +25,8 @@ Predict classes, numbers or a gap with a run. INPUT is, by what the run was trai
   series      files of them, as for training; labels are not needed
 
 --file reads one text or sequence a line, or the rows and records of tables and FASTA. `-`, or no INPUT at all, reads
-standard input: one text, sequence or path a line. An input that is wrong gets its error in the place of its result, and
-the exit code is 1."""
+standard input: one text, sequence or path a line. An input that is wrong, and a row that cannot be read, gets its error
+in the place of its result, and the exit code is 1; behind a double quote that is never closed, nothing is read."""
 
 
 def add_predict(commands) -> None:

@@ -1,5 +1,6 @@
 """Image files: pictures that pillow decodes, with 8 bits per channel, and the files of MNIST and CIFAR."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -18,6 +19,16 @@ from lion.optional import need
 # Not all formats that pillow opens: for some it starts another program, Ghostscript.
 FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "DIB", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "TGA")
 LONGEST = 1 << 16  # pixels of a side, as in JPEG
+ORIENTATION = 0x0112  # EXIF's tag for how a camera was held; 1, and what is not here: upright
+TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
 ZARR_CODECS, ZARR_IMAGES = ("bytes", "blosc", "zstd", "gzip", "crc32c"), 1 << 20
 MNIST_ZIP = FETCHED["mnist"].file
 CIFAR100 = """
@@ -31,7 +42,7 @@ willow_tree wolf woman worm"""
 
 
 def decode(name: str, source: Any, mode: str = "RGB", remedy: str = "remove it or replace it") -> Any:
-    """A pillow image in this mode. `name` and `remedy` are for errors, `source` is a path or an open file."""
+    """A pillow image in this mode, upright. `name` and `remedy` are for errors, `source` is a path or an open file."""
     pillow = need("PIL.Image", "pillow", "train")
     pillow.init()  # registers all formats, once
     known = [name for name in FORMATS if name in pillow.OPEN]
@@ -40,10 +51,19 @@ def decode(name: str, source: Any, mode: str = "RGB", remedy: str = "remove it o
             raise ValueError(f"it is {image.width:,} x {image.height:,} pixels; expected at most {LONGEST:,} a side")
         white = _white_of(image)
         if white is None:
-            return image.convert(mode)
+            return _upright(image, image.convert(mode))
         # pillow would clip these at 255.
         grey = np.rint(np.asarray(image, dtype=np.float64) * (255 / white)).astype(np.uint8)
-        return pillow.fromarray(grey).convert(mode)
+        return _upright(image, pillow.fromarray(grey).convert(mode))
+
+
+def _upright(image: Any, found: Any) -> Any:
+    """The decoded pixels `found` of an image, turned as its EXIF data says; where that is damaged, not at all. Asked
+    after decoding, when pillow has turned TIFF itself and taken the tag away."""
+    turn = None
+    with contextlib.suppress(Exception):
+        turn = TURNS.get(image.getexif().get(ORIENTATION))
+    return found if turn is None else found.transpose(need("PIL.Image", "pillow", "train").Transpose[turn])
 
 
 def _white_of(image: Any) -> int | None:

@@ -13,10 +13,10 @@ import torch
 
 from lion.data import digests
 from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
-from lion.data.findings import Findings
+from lion.data.findings import BadRow, Findings
 from lion.data.sources.fetching import FETCHED, located
 from lion.data.splits import stratified
-from lion.data.tables import Row, check_text, numbered, place, records
+from lion.data.tables import MISSING, Row, check_text, numbered, place, records
 from lion.data.tokenizers import TextTokenizer
 from lion.ops.checks import one_of
 from lion.terminal import listed
@@ -46,7 +46,7 @@ class Labelled(NamedTuple):
     rows: Sequence[int] = ()  # the place of each in its file: `Row.number`
     notes: Mapping[str, str] = {}  # how the file was read, and what was skipped: `Findings.notes`
 
-    def part(self, indices: np.ndarray) -> "Labelled":
+    def part(self, indices: Sequence[int] | np.ndarray) -> "Labelled":
         rows = [self.rows[i] for i in indices] if self.rows else ()
         return Labelled([self.texts[i] for i in indices], self.labels[indices], self.classes, rows, self.notes)
 
@@ -75,7 +75,8 @@ def labelled(
         text_column, label_column: by default found by their usual names; two text columns for pairs.
         classes: names in the order of their labels; by default those that occur, sorted. For an evaluation set, give
             those of the training set.
-        numbers: whether labels are regression targets; by default if one of them has a fraction.
+        numbers: whether labels are regression targets; by default if one of them has a fraction. Where all others are
+            numbers, a label "n/a", "NA", "?", "null" or "none" is missing: a bad row.
         what: "text", or "sequence" for DNA: it decides the usual names, and the words of messages.
         skip_bad: leave bad rows out; `Labelled.notes` has their number.
         read: makes of a text and its place what `texts` has; by default the text itself.
@@ -102,29 +103,15 @@ def labelled(
     values: list[Any] = []
     rows: list[int] = []
     for number, fields in every:
-        try:
+        with findings.row(number):
             *parts, value = _checked(place(path, number), fields, columns)
             texts.append((*parts,) if len(parts) == 2 else read(parts[0], place(path, number)) if read else parts[0])
-        except BadRow as problem:
-            findings.bad(number, problem.kind, str(problem))
-            continue
-        values.append(value)
-        rows.append(number)
+            values.append(value)
+            rows.append(number)
     labels, names = as_labels(path, values, rows, columns[-1], classes, numbers, findings)
-    findings.conclude()
+    good = findings.usable(rows)
     result = Labelled(texts, labels, names, rows, findings.notes)
-    good = np.array([i for i, row in enumerate(rows) if row not in findings.bad_places], np.int64)
-    if not len(good):
-        raise ValueError(f"{path} has no rows that can be used ({findings.counted}); expected {what}s with labels.")
     return result if len(good) == len(rows) else result.part(good)
-
-
-class BadRow(ValueError):
-    """What is wrong with one row; `kind` is as in `Findings.bad`."""
-
-    def __init__(self, kind: str, words: str):
-        super().__init__(words)
-        self.kind = kind
 
 
 def _checked(at: str, fields: dict[str, Any], columns: tuple[str, ...]) -> list[Any]:
@@ -199,8 +186,14 @@ def as_labels(
     have labels that mean nothing."""
     found = findings or Findings(path)
     counts = [_number(value) for value in values]
+    missing = _missing(values, counts, classes, numbers)
+    for i in sorted(missing):
+        got = f"{place(path, rows[i])} has {listed([values[i]])} in {column!r}, and no label"
+        remedy = "expected a number, as in other rows: add it, or leave it out; or name it among --classes."
+        found.bad(rows[i], "without a label", f"{got}; {remedy}")
+    there = [x for i, x in enumerate(counts) if i not in missing]
     if numbers is None:
-        numbers = classes is None and None not in counts and any(x != round(x) for x in counts if x is not None)
+        numbers = classes is None and None not in there and any(x != round(x) for x in there if x is not None)
     if numbers:
         for value, count, row in zip(values, counts, rows, strict=True):
             if count is None:
@@ -210,8 +203,9 @@ def as_labels(
     else:
         spelt = [str(value).strip() if x is None else _named(value, x) for value, x in zip(values, counts, strict=True)]
         if classes is None:
-            by_number = None not in counts
-            classes = sorted(set(spelt), key=lambda name: (float(name) if by_number else 0.0, name))
+            by_number = None not in there
+            different = {name for i, name in enumerate(spelt) if i not in missing}
+            classes = sorted(different, key=lambda name: (float(name) if by_number else 0.0, name))
             if len(classes) < 2:
                 found.conclude()
                 which = f"{listed(classes)} in every row" if classes else "no label in any row"
@@ -225,6 +219,16 @@ def as_labels(
     if findings is None:
         found.conclude()
     return labels, names
+
+
+def _missing(
+    values: list[Any], counts: list[float | None], classes: Sequence[str] | None, numbers: bool | None
+) -> set[int]:
+    """The indices of labels that are words for a missing one, as "n/a". Among texts, these are classes like others."""
+    texts = {i: str(values[i]).strip() for i, x in enumerate(counts) if x is None}
+    words = {i for i, text in texts.items() if text.lower() in MISSING and text not in (classes or ())}
+    all_others = len(words) == len(texts) < len(values)
+    return words if numbers or all_others else set()
 
 
 def _named(value: Any, number: float) -> str:

@@ -13,8 +13,8 @@ from lion.data import digests
 from lion.data.augment import draws
 from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
 from lion.data.fasta import CLS, FASTA, NO_NUCLEOTIDE, PAD, encode, read_fasta, reverse_complement
-from lion.data.findings import Findings
-from lion.data.labelled import SPLITS, BadRow, as_labels, labelled
+from lion.data.findings import BadRow, Findings
+from lion.data.labelled import SPLITS, as_labels, labelled
 from lion.data.sources.fetching import FETCHED, located
 from lion.data.splits import stratified
 from lion.data.tables import ending, place, text_lines
@@ -32,7 +32,7 @@ class LabelledDna(NamedTuple):
     classes: list[str] | None  # names, by label; None for regression
     notes: Mapping[str, str] = {}  # how the file was read, and what was skipped: `Findings.notes`
 
-    def part(self, indices: np.ndarray) -> "LabelledDna":
+    def part(self, indices: Sequence[int] | np.ndarray) -> "LabelledDna":
         return LabelledDna([self.tokens[i] for i in indices], self.labels[indices], self.classes, self.notes)
 
 
@@ -122,10 +122,7 @@ def _from_fasta(path: Path, classes: Sequence[str] | None, numbers: bool | None,
             values.append(label)
             lines.append(line)
     labels, names = as_labels(path, values, lines, "its header", classes, numbers, findings)
-    findings.conclude()
-    good = np.array([i for i, line in enumerate(lines) if line not in findings.bad_places], np.int64)
-    if not len(good):
-        raise ValueError(f"{path} has no sequences that can be used ({findings.counted}); expected some with labels.")
+    good = findings.usable(lines)
     if style:
         findings.notes["columns"] = f"labels from headers, as '>{style}'"
     return LabelledDna(tokens, labels, names, findings.notes).part(good)

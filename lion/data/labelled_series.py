@@ -1,6 +1,6 @@
 """Labelled series: split, standardised, and as batches of numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +10,10 @@ import torch
 from lion.configs import checked
 from lion.data import digests
 from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
+from lion.data.findings import Findings
 from lion.data.labelled import as_labels
-from lion.data.series import Columns, Series, read_series
+from lion.data.series import read_series
+from lion.data.series_fields import Columns, Series
 from lion.data.splits import stratified
 from lion.limits import Holdout
 
@@ -23,6 +25,7 @@ class LabelledSeries(NamedTuple):
     columns: Columns = Columns()  # of the file, as found
     channels: tuple[str, ...] = ()  # their names, where the file has some
     held: int = 0  # so many, the last ones, are for evaluation
+    notes: Mapping[str, str] = {}  # how the file was read, and what was skipped: `Findings.notes`
 
     def part(self, indices: np.ndarray) -> "LabelledSeries":
         return self._replace(values=[self.values[i] for i in indices], labels=self.labels[indices], held=0)
@@ -35,19 +38,27 @@ def labelled_series(
     *,
     classes: Sequence[str] | None = None,
     numbers: bool | None = None,
+    skip_bad: bool = False,
 ) -> LabelledSeries:
-    """Series and their labels from a file, as `lion.data.series.read_series` reads it.
+    """Series and their labels from a file, as `lion.data.series.read_series` reads it. All bad rows are listed in one
+    error.
 
     Args:
         id_and_time, label_column: columns of a table; by default found by their usual names.
         classes, numbers: as for `lion.data.labelled.labelled`; a .ts file says itself which of both its labels are.
+        skip_bad: leave bad rows out, and the series that they are steps of; `LabelledSeries.notes` has their number.
     """
     path = Path(path).expanduser()
-    found = read_series(path, Columns(label_column or "", *(id_and_time or ())))
+    findings = Findings(path, others="series", skip=skip_bad)
+    found = read_series(path, Columns(label_column or "", *(id_and_time or ())), findings=findings)
+    if not found.values:
+        findings.usable(found.rows)  # says what is wrong with all of them
     numbers = found.numbers if numbers is None and classes is None else numbers
     column = found.columns.label or "its label"
-    labels, names = as_labels(path, found.labels, found.rows, column, classes, numbers)
-    return LabelledSeries(found.values, labels, names, found.columns, found.channels, found.held)
+    labels, names = as_labels(path, found.labels, found.rows, column, classes, numbers, findings)
+    good = findings.usable(found.rows)
+    found, labels = found.part(good), labels[good]
+    return LabelledSeries(found.values, labels, names, found.columns, found.channels, found.held, findings.notes)
 
 
 def in_order(found: Series | LabelledSeries, channels: Sequence[str], count: int, path: Path | str) -> list[np.ndarray]:

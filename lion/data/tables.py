@@ -21,7 +21,9 @@ BLOCK = 1 << 20  # bytes read at a time
 UNREADABLE = "get it again, or allow to read it"
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SAMPLE = 50  # rows by which the delimiter and the header are found out
+MISSING = ("", "?", "nan", "na", "n/a", "null", "none")  # what stands for nothing among numbers, in small letters
 LONGEST_NAME = 60  # characters of a column's name: what is longer is data
+Line = tuple[int, list[str]]  # the number of a row's first line in the file, and its fields
 
 
 class Row(NamedTuple):
@@ -59,8 +61,8 @@ def encoding(start: bytes) -> str:
     return "utf-8-sig"
 
 
-def text_blocks(path: Path) -> Iterator[str]:
-    """The text of a file in UTF-8 or UTF-16, block by block; all line ends become \\n."""
+def text_blocks(path: Path, errors: str = "strict") -> Iterator[str]:
+    """The text of a file in UTF-8 or UTF-16, block by block; all line ends become \\n. `errors` is as for `open`."""
     line, decoder, block = 1, None, b"."
     with _opened(path) as file:
         while block:
@@ -68,7 +70,7 @@ def text_blocks(path: Path) -> Iterator[str]:
                 block = file.read(BLOCK)
             if decoder is None:
                 coding = encoding(block)
-                decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(coding)(), translate=True)
+                decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(coding)(errors), translate=True)
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as problem:
@@ -79,16 +81,18 @@ def text_blocks(path: Path) -> Iterator[str]:
                     "iconv -f latin1 -t utf-8, if it is text at all."
                 ) from None
             if "\0" in text:
-                line += text[: text.index("\0")].count("\n")
+                text = text[: text.index("\0")]
+                line += text.count("\n")
+                yield text  # the lines before it are good
                 raise ValueError(f"{place(path, line)} has a zero byte; expected text: is this a binary file?")
             line += text.count("\n")
             yield text
 
 
-def text_lines(path: Path) -> Iterator[str]:
+def text_lines(path: Path, errors: str = "strict") -> Iterator[str]:
     """The lines of a file, with their ends. A line may be as long as the file: its parts are joined once."""
     parts: list[str] = []  # of the line that is not complete yet
-    for text in text_blocks(path):
+    for text in text_blocks(path, errors):
         first, *others = text.split("\n")
         parts.append(first)
         if others:
@@ -99,14 +103,12 @@ def text_lines(path: Path) -> Iterator[str]:
         yield rest
 
 
-def delimited(
-    path: Path, delimiter: str, *, quotes: bool, findings: Findings | None = None
-) -> Iterator[tuple[int, list[str]]]:
+def delimited(path: Path, delimiter: str, *, quotes: bool, findings: Findings | None = None) -> Iterator[Line]:
     """The number of each row's first line, and its fields. Without `findings`, the first bad row raises."""
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # the default, 131,072, is too little for texts
-    rows = csv.reader(
-        text_lines(path), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, strict=True
-    )
+    lines = text_lines(path, findings.errors if findings else "strict")
+    rows = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, strict=True)
+    seen = False
     while True:
         first = rows.line_num + 1
         try:
@@ -114,24 +116,27 @@ def delimited(
         except StopIteration:
             return
         except csv.Error as problem:
+            more = f", up to line {rows.line_num}" if rows.line_num > first else ""
             words = (
-                f"{place(path, first)} cannot be read ({problem}); expected fields in double quotes, and double "
+                f"{place(path, first)} cannot be read ({problem}{more}); expected fields in double quotes, and double "
                 'quotes inside of them doubled, "".'
             )
-            # A quote that is never closed has swallowed all rows behind it: not to be left out.
-            if findings is None or "end of data" in str(problem):
+            # Not to be left out: a quote that is never closed has swallowed all rows behind it, and the first row may
+            # be the header.
+            if findings is None or not seen or "end of data" in str(problem):
                 raise ValueError(words) from None
             findings.bad(first, "with wrong quotes", words, count=rows.line_num - first + 1)
             continue
         if fields:  # not an empty line
+            seen = True
             yield first, fields
 
 
-def delimiter_of(path: Path, usual: str) -> str:
+def delimiter_of(path: Path, usual: str, errors: str = "strict") -> str:
     """The delimiter by which most rows have as many fields as the first; in doubt the usual one."""
 
     def alike(delimiter: str) -> float:
-        rows = delimited(path, delimiter, quotes=True, findings=Findings(path))
+        rows = delimited(path, delimiter, quotes=True, findings=Findings(path, errors=errors))
         counts: list[int] = []
         with contextlib.suppress(ValueError):  # said later, with the delimiter that was found
             counts.extend(len(fields) for _, fields in itertools.islice(rows, SAMPLE))
@@ -164,10 +169,10 @@ def numbered(count: int) -> list[str]:
 
 def _read_delimited(path: Path, known: Collection[str], findings: Findings) -> Iterator[Row]:
     usual = "," if ending(path) == ".csv" else "\t"
-    delimiter = delimiter_of(path, usual)
-    rows = delimited(path, delimiter, quotes=True, findings=findings)
-    sample = list(itertools.islice(rows, SAMPLE))
+    delimiter = delimiter_of(path, usual, findings.errors)
+    sample, rows = _ahead(delimited(path, delimiter, quotes=True, findings=findings))
     if not sample:
+        next(rows, None)  # raises the error, if that is why
         return
     (_, first), *others = sample
     if _is_header(first, [fields for _, fields in others], known):
@@ -175,7 +180,7 @@ def _read_delimited(path: Path, known: Collection[str], findings: Findings) -> I
     else:
         [(count, _)] = Counter(len(fields) for _, fields in sample).most_common(1)
         names, wanted = numbered(count), "as in most lines"
-    findings.notes["format"] = _format(path, delimiter, header=sample is others)
+    findings.notes["format"] = format_note(path, delimiter, header=sample is others)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{place(path, 1)} has two columns {listed([twice])}; expected different names.")
@@ -191,14 +196,29 @@ def _read_delimited(path: Path, known: Collection[str], findings: Findings) -> I
         yield Row(number, dict(zip(names, fields, strict=True)))
 
 
-def _format(path: Path, delimiter: str, *, header: bool) -> str:
+def _ahead(rows: Iterator[Line]) -> tuple[list[Line], Iterator[Line]]:
+    """The first rows, and the others. If reading ends among the first with an error, the others are that."""
+    sample: list[Line] = []
+    try:
+        sample.extend(itertools.islice(rows, SAMPLE))
+    except ValueError as problem:
+        return sample, _raising(problem)
+    return sample, rows
+
+
+def _raising(problem: ValueError) -> Iterator[Line]:
+    raise problem
+    yield
+
+
+def format_note(path: Path, delimiter: str, *, header: bool) -> str:
     with _opened(path) as file:
         coding = ", UTF-16" if "16" in encoding(file.read(4096)) else ""
     return f"{DELIMITERS[delimiter]} between fields, {'a header' if header else 'no header'}{coding}"
 
 
 def _read_json_lines(path: Path, known: Collection[str], findings: Findings) -> Iterator[Row]:
-    for number, line in enumerate(text_lines(path), 1):
+    for number, line in enumerate(text_lines(path, findings.errors), 1):
         if not line.strip():
             continue
         try:
@@ -332,4 +352,6 @@ def check_text(at: str, column: str, text: object) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as problem:
-        raise ValueError(f"{at} has half a character in {column!r} ({problem}); expected text: repair it.") from None
+        code = ord(text[problem.start])
+        got = f"the byte {code - 0xDC00:#04x}" if 0xDC80 <= code <= 0xDCFF else "half a character"  # `surrogateescape`
+        raise ValueError(f"{at} has {got} in {column!r} ({problem}); expected text: repair it.") from None

@@ -1,7 +1,7 @@
 """Classes of series, numbers over time, or a number for each."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lion.data.findings import Findings, Problems
 from lion.data.labelled import as_labels
 from lion.data.labelled_series import LabelledSeries, Scale, SeriesExamples, in_order, labelled_series, split_series
-from lion.data.series import ENDS, Columns, Series, read_series
+from lion.data.series import read_series
+from lion.data.series_fields import Columns, Series
+from lion.data.series_tables import ENDS
 from lion.data.tables import place
 from lion.limits import CountOrAll, Positive, TokensOrAll
 from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel, fitted
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Input, Known, Prediction, Shown, Trained, register_task
-from lion.tasks._labelled import LabelledTask, Plain
+from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.train.config import Optim, Run
 
 # Fields that the data decides.
@@ -38,9 +41,12 @@ class KnownSeries(Known):
     std: tuple[Positive, ...] = (1.0,)
     missing: bool = False  # the model is told where values are missing
 
-    def read(self, path: str) -> tuple[Series, list[Tensor]]:
-        """The series of a file, which need no labels; and [T, channels] of each for the model."""
-        found = read_series(path, Columns(*self.columns), labelled=False, length=self.length)
+    def read(self, path: str, findings: Findings) -> tuple[Series, list[Tensor]]:
+        """The series of a file, which need no labels; and [T, channels] of each for the model. `findings` gets the
+        bad ones."""
+        found = read_series(path, Columns(*self.columns), labelled=False, length=self.length, findings=findings)
+        if not found.values:
+            return found, []
         label = found.columns.label
         if label in ENDS and found.labels and self.classes:  # or a value would be taken for a label
             as_labels(Path(path), found.labels, found.rows, f"its {label} column", self.classes, False)
@@ -57,6 +63,7 @@ class SeriesTask(LabelledTask):
     label_column: str = ""  # of a table; "": the one with a usual name; without a header: "first" or "last"
     id_column: str = ""  # of a table with a row for each step: which series it belongs to
     time_column: str = ""  # of such a table: its rows are sorted by it
+    skip_bad: bool = False  # leave out rows that cannot be used, and the series that they are steps of
     classes: tuple[str, ...] = ()  # found in the data
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
@@ -116,10 +123,11 @@ class SeriesTask(LabelledTask):
         )
 
     def inputs(self, trained: Trained, given: str) -> Iterable[Input]:
-        """All series of a file."""
-        found, series = trained.known.read(given)
-        names = [given] if len(series) == 1 else [place(Path(given), row) for row in found.rows]
-        return [Input(name, x) for name, x in zip(names, series, strict=True)]
+        """All series of a file, and the errors of bad ones in their places."""
+        problems = Problems(given)
+        found, series = trained.known.read(given, problems)
+        every = {**dict(problems.before()), **dict(zip(found.rows, series, strict=True))}  # by row
+        return [Input(place(Path(given), row) if len(every) > 1 else given, every[row]) for row in sorted(every)]
 
     def predict_batch(self, trained: Trained, examples: list[Tensor]) -> list[Prediction]:
         """examples: [T, channels] each."""
@@ -131,6 +139,9 @@ class SeriesTask(LabelledTask):
     def plain(self) -> Plain:
         train, test = self._series("train"), self._series("test")
         return Plain("series", (train.values, train.labels), (test.values, test.labels))
+
+    def notes(self) -> Mapping[str, str]:
+        return read_notes(*(self._series(split).notes for split in ("train", "test")))
 
     def shown(self, index: int, examples: Any) -> Shown:
         return Shown("series", self._series("test").values[index])

@@ -1,5 +1,6 @@
 """Inputs for predictions: from words of the command line, files, and lines. What a task calls a file is read by it."""
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lion.data.fasta import FASTA
+from lion.data.findings import Problems
 from lion.data.labelled import NAMES, PAIRS
 from lion.data.tables import READERS, check_file, check_text, ending, place, records, text_blocks, text_lines
 from lion.ops.checks import one_of
@@ -15,6 +17,7 @@ from lion.terminal import listed
 
 Say = Callable[[str], None]
 LINES = (".txt", ".text", ".md")  # to predict, no tables: a text may have commas
+ESCAPED = "surrogateescape"  # bytes that are no text are the error of their line, not of the file
 TABLES = tuple(x for x in READERS if x not in LINES)
 # A word that is meant as the name of a file, and not as a text.
 NAMED = "|".join(re.escape(x) for x in (*TABLES, *FASTA, *LINES, ".png", ".jpg", ".jpeg", ".npz", ".ts", ".gz"))
@@ -69,7 +72,7 @@ def of_file(trained: Trained, path: Path, column: str = "") -> Iterator[Input]:
     elif reads == "sequence" and ending(path) in FASTA:
         yield from _of_fasta(path)
     else:
-        yield from of_lines(trained, text_lines(path), f"{path}, ")
+        yield from of_lines(trained, text_lines(path, ESCAPED), f"{path}, ")
 
 
 def of_lines(trained: Trained, lines: Iterable[str], name: str = "") -> Iterator[Input]:
@@ -85,16 +88,34 @@ def of_lines(trained: Trained, lines: Iterable[str], name: str = "") -> Iterator
 
 
 def _of_table(trained: Trained, path: Path, column: str) -> Iterator[Input]:
+    """An input for each row, the bad ones too. Where a file cannot be read any further (a quote is never closed, there
+    is a zero byte, JSON is one array) the error comes last."""
     columns: tuple[str, ...] = ()
-    for number, fields in records(path):
-        columns = columns or _columns(trained, path, list(fields), column)
-        at, given = place(path, number), tuple(fields.get(name) for name in columns)
-        try:
-            for name, part in zip(columns, given, strict=True):
-                check_text(at, name, part)
-            yield Input(at, given if len(given) == 2 else given[0], "\t".join(map(str, given)))
-        except ValueError as problem:
-            yield Input(at, problem)
+    problems = Problems(path)
+    try:
+        for number, fields in records(path, findings=problems):
+            yield from beside(path, problems, number)
+            columns = columns or _columns(trained, path, list(fields), column)
+            yield _of_row(place(path, number), fields, columns)
+    except ValueError:
+        yield from beside(path, problems)
+        raise
+    yield from beside(path, problems)
+
+
+def beside(path: Path, problems: Problems, before: float = math.inf) -> Iterator[Input]:
+    """Errors in the places of the rows that they are about."""
+    return (Input(place(path, number), problem) for number, problem in problems.before(before))
+
+
+def _of_row(at: str, fields: dict[str, Any], columns: tuple[str, ...]) -> Input:
+    given = tuple(fields.get(name) for name in columns)
+    try:
+        for name, part in zip(columns, given, strict=True):
+            check_text(at, name, part)
+    except ValueError as problem:
+        return Input(at, problem)
+    return Input(at, given if len(given) == 2 else given[0], "\t".join(map(str, given)))
 
 
 def _columns(trained: Trained, path: Path, there: list[str], column: str) -> tuple[str, ...]:
@@ -125,7 +146,7 @@ def _columns(trained: Trained, path: Path, there: list[str], column: str) -> tup
 def _of_fasta(path: Path) -> Iterator[Input]:
     """Not read by lion.data.fasta, for which a wrong letter is the end of the file."""
     name, parts = "", list[str]()
-    for number, line in enumerate(text_lines(path), 1):
+    for number, line in enumerate(text_lines(path, ESCAPED), 1):
         if line.startswith(">"):
             if name:
                 yield Input(name, "".join(parts))

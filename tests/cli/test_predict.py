@@ -123,6 +123,23 @@ def test_a_bad_input_does_not_lose_the_others(predict):
         )
 
 
+def test_a_bad_line_of_a_file_does_not_lose_the_others(predict, here):
+    (here / "t.csv").write_bytes(b'text,label\ngreat,1\ndull\n"a" b,1\nd\xff,1\nfine,1\n')
+    (here / "t.txt").write_bytes(b"great\n\xff\nfine\n")
+    (here / "g.fa").write_bytes(b">a\nACGT\n>b\nAC\xffT\n>c\nTTTT\n")
+    for kind, name, wanted in (("text", "t.csv", "1...1"), ("text", "t.txt", "1.1"), ("dna_classes", "g.fa", "1.1")):
+        for form in ("csv", "table", "json"):
+            out, err, code = predict(kind, "--file", name, "--format", form)
+            assert code == 1
+            assert "inputs have an error and no result; the first: " in err
+            if form == "csv":
+                assert "".join("1" if x["class"] else "." for x in rows(out)) == wanted
+                assert all(bool(x["class"]) != bool(x["error"]) for x in rows(out))
+    out, err, _ = predict("text", "--file", "t.csv", "--format", "csv", "--out", "found.csv")
+    assert [x["input"] for x in rows((here / "found.csv").read_text())] == [f"t.csv, line {n}" for n in range(2, 7)]
+    assert "3 of 5 inputs have an error" in err
+
+
 def test_a_word_like_a_file_is_not_classified(predict):
     out, err, code = predict("text", "two.txt", "a film")
     assert code == 1

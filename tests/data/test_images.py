@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader
 
 from lion.data import image_folders, images, lion_data_folder
 from lion.data.augment import Augment
-from lion.data.images import IMAGE_SETS, load_images, read_image
+from lion.data.image_files import decode
+from lion.data.images import IMAGE_SETS, FileSet, load_images, read_image
 from tests.data import (
     MNIST_ZIP,
     check_same,
@@ -203,6 +204,82 @@ def test_read_image(tmp_path):
     with pytest.raises(ValueError, match=r"^channels is 2; expected 1, for grey, or 3\.$"):
         read_image(tmp_path / "x.png", size=(4, 4), channels=2)
 
+
+# Cameras.
+
+UPRIGHT = {  # by EXIF's orientation: what makes the stored pixels upright
+    1: lambda x: x,
+    2: np.fliplr,
+    3: lambda x: np.rot90(x, 2),
+    4: np.flipud,
+    5: lambda x: x.swapaxes(0, 1),
+    6: lambda x: np.rot90(x, -1),
+    7: lambda x: np.rot90(x.swapaxes(0, 1), 2),
+    8: np.rot90,
+    9: lambda x: x,  # no orientation at all
+}
+LOSSLESS = {".png": {}, ".webp": {"lossless": True}, ".tif": {}, ".tiff": {"compression": "tiff_lzw"}}
+
+
+def shot(path, pixels, orientation, **options):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).save(path, exif=exif, **options)
+    return path
+
+
+@pytest.mark.parametrize("ending", LOSSLESS)
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_pictures_are_turned_as_the_camera_was(tmp_path, ending, orientation):
+    x = random_bytes(6, 9, 3)
+    wanted = UPRIGHT[orientation](x)
+    if ending == ".tiff" and orientation == 9:
+        pytest.skip("libtiff writes no such tag")
+    path = shot(tmp_path / f"x{ending}", x, orientation, **LOSSLESS[ending])
+    found = read_image(path, size=wanted.shape[:2])
+    np.testing.assert_array_equal((found * 255).round().byte().permute(1, 2, 0).numpy(), wanted)
+    assert read_image(path, size=wanted.shape[:2], channels=1).shape == (1, *wanted.shape[:2])
+
+
+def test_turned_pictures_are_the_same_to_train_evaluate_and_predict(tmp_path):
+    """A photograph of a phone, upright and lying on its side: white above, black below."""
+    upright = np.zeros((8, 8, 3), np.uint8)
+    upright[:4] = 255
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        for i in range(4):
+            shot(tmp_path / label / f"{i}.jpg", np.ascontiguousarray(np.rot90(upright)), 6, quality=95)
+    train = load_images("folder", "train", data=tmp_path, size=8)
+    test = FileSet(tmp_path, ["cat", "dog"], (8, 8), 3, train.mean, train.std)
+    single = read_image(tmp_path / "cat" / "0.jpg", size=(8, 8))
+    assert single[:, :3].min() > 0.9
+    assert single[:, 5:].max() < 0.1
+    mean, std = (torch.tensor(x)[:, None, None] for x in (train.mean, train.std))
+    for found in (train, test):
+        torch.testing.assert_close(found.__getitems__([(0, 0)])["image"][0] * std + mean, single)
+    np.testing.assert_array_equal(np.asarray(train._open(0)), single.mul(255).round().byte().permute(1, 2, 0).numpy())
+
+
+def test_deep_grey_pictures_are_turned(tmp_path):
+    grey = random_bytes(4, 6)
+    path = shot(tmp_path / "x.png", grey.astype(np.uint16) * 257, 8)
+    found = read_image(path, size=(6, 4), channels=1)
+    np.testing.assert_array_equal((found * 255).round().byte().numpy()[0], np.rot90(grey))
+
+
+@pytest.mark.filterwarnings("ignore")  # pillow's, of what is damaged
+@pytest.mark.parametrize(
+    "exif", [b"Exif\0\0", b"Exif\0\0nonsense", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*" * 9]
+)
+def test_damaged_exif_turns_nothing(tmp_path, exif):
+    x = random_bytes(4, 6, 3)
+    for ending in (".png", ".jpg"):
+        Image.fromarray(x).save(tmp_path / f"x{ending}", exif=exif)
+        assert read_image(tmp_path / f"x{ending}", size=(4, 6)).shape == (3, 4, 6)
+    np.testing.assert_array_equal(np.asarray(decode("x", tmp_path / "x.png")), x)
+
+
+# More than eight bits.
 
 GREY = random_bytes(16, 16)  # what eight bits are to be left of
 DEEP = {  # the same picture, in files of more bits

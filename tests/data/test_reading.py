@@ -10,6 +10,7 @@ import pytest
 from lion.data.findings import LISTED, BadData, Findings
 from lion.data.labelled import LabelledTexts, chosen_cut, labelled
 from lion.data.labelled_dna import labelled_sequences
+from lion.data.labelled_series import labelled_series
 from lion.data.tables import records, text_lines
 from lion.data.tokenizers import ByteTokenizer
 from tests import SEED
@@ -200,6 +201,76 @@ def test_bad_sequences(tmp_path):
         assert [x.tolist() for x in found.tokens] == [[1, 2, 3, 4], [1, 1, 1, 1]]
         assert found.labels.tolist() == [0, 1]
         assert found.notes["skipped"].startswith(skipped)
+
+
+# Labels that are missing.
+
+NOTHING = ["n/a", "NA", "?", "nan", "NaN", "null", "none", "", " "]
+READ = {  # what reads a file, its name, and its content for some labels
+    "texts": (labelled, "x.csv", lambda y: "\n".join(["text,score", *(f"words {i},{x}" for i, x in enumerate(y))])),
+    "DNA": (labelled_sequences, "x.csv", lambda y: "\n".join(["sequence,score", *(f"ACGT,{x}" for x in y)])),
+    "FASTA": (labelled_sequences, "x.fa", lambda y: "".join(f">a|{x}\nACGT\n" for x in y)),
+    "wide": (labelled_series, "x.csv", lambda y: "\n".join(["s,u,score", *(f"1,2,{x}" for x in y)])),
+    "long": (
+        labelled_series,
+        "x.csv",
+        lambda y: "\n".join(["id,v,score", *(f"{i},{step},{x}" for i, x in enumerate(y) for step in (1, 2))]),
+    ),
+    "ts": (labelled_series, "x.ts", lambda y: "\n".join(["@classLabel true", "@data", *(f"1,2:{x}" for x in y)])),
+    "no header": (labelled_series, "x.tsv", lambda y: "\n".join(f"{x}\t1\t2" for x in y)),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+@pytest.mark.parametrize("labels", [["0.5", "1.25", "3"], ["3", "10", "3"]])
+def test_a_missing_label_among_numbers(tmp_path, kind, labels):
+    read, name, content = READ[kind]
+    path = tmp_path / name
+    numbers = "0.5" in labels and kind != "ts"  # which says itself that it has classes
+    for nothing in NOTHING:
+        path.write_text(content([*labels, nothing]))
+        with pytest.raises(BadData, match="no label"):
+            read(path)
+        path.write_text(content([labels[0], nothing, *labels[1:], nothing]))
+        with pytest.raises(BadData, match=r"without a label"):
+            read(path)
+        found = read(path, skip_bad=True)
+        assert "without a label" in found.notes["skipped"]
+        assert found.classes == (None if numbers else sorted({*labels}, key=float))
+        values = found.labels if numbers else [found.classes[i] for i in found.labels]
+        assert [float(x) for x in values] == [float(x) for x in labels]
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_class_may_be_called_none(tmp_path, kind):
+    read, name, content = READ[kind]
+    path = tmp_path / name
+    labels = ["none", "some", "NA", "n/a", "some", "null", "1"]
+    path.write_text(content(labels))
+    found = read(path)
+    assert [found.classes[i] for i in found.labels] == labels
+    path.write_text(content(["none", "NA", "none"]))
+    assert read(path).classes == ["NA", "none"]
+    # Of an eval set, the classes are known: all of its rows may have this one.
+    path.write_text(content(["none"]))
+    assert read(path, classes=["some", "none"]).labels.tolist() == [1]
+    path.write_text(content(["1", "none", "2"]))
+    assert read(path, classes=["1", "2", "none"]).labels.tolist() == [0, 2, 1]
+
+
+def test_a_missing_label_and_a_wrong_one(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("text,score\na,1.5\nb,many\nc,NA\nd,2\n")
+    with pytest.raises(BadData, match=r"has 2 bad rows \(1 without a label, 1 without a number\)"):
+        labelled(path, numbers=True)
+    assert labelled(path).classes == ["1.5", "2", "NA", "many"]  # texts, as one of them is
+    path.write_text("text,score\na,1.5\nb,NA\nd,2\n")
+    said = "line 3 has 'NA' in 'score', and no label; expected a number, as in other rows: add it, or leave it out; or"
+    with pytest.raises(BadData, match=said):
+        labelled(path)
+    path.write_text("text,score\na,NA\nb,NA\n")
+    with pytest.raises(ValueError, match="'NA' in every row of 'score'; expected two classes"):
+        labelled(path)
 
 
 # Lengths.

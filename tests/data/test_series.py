@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
 
+from lion.data.findings import BadData
 from lion.data.labelled_series import Scale, SeriesExamples, in_order, labelled_series, split_series
 from lion.data.series import Columns, read_series
 from tests import SEED
@@ -269,6 +271,99 @@ def test_one_class_is_refused(tmp_path):
         split_series(labelled_series(path))
     with pytest.raises(ValueError, match="line 3 has 'down' in 'label'; expected one of 'up', 'left'"):
         labelled_series(path, classes=("up", "left"))
+
+
+# Bad rows: listed all at once, or skipped.
+
+BAD = {  # name: (content, the bad lines, kinds, the first values of the others)
+    "x.ts": (
+        "@classLabel true a b\n@data\n1,2:3,4:a\n1,x:3,4:a\n5,6:7,8:b\n1,2:3:a\n1,2\n1,2:1,2:?\n1,2:a\n?,?:?,?:a\n",
+        [4, 6, 7, 8, 9, 10],
+        ["1 with a value that is no number", "1 with channels of unequal lengths", "2 without a label"],
+        [1, 5],
+    ),
+    "x.csv": (
+        'label,s,u\na,1,2\na,1,2,3\nb,5,6\n"a" b,1,2\n,1,2\nb,inf,2\nb,one,2\nb,,\n',
+        [3, 5, 6, 7, 8, 9],
+        ["1 with too many or too few fields", "1 with wrong quotes", "1 with a value that is not finite"],
+        [1, 5],
+    ),
+    "without.csv": ("a,1,2\na,1,two\nb,5,6,7\n,5,6\na\n", [2, 4, 5], ["2 without a label"], [1, 5]),
+    "whole.csv": ("1,1.5,2.5\n1,1,two\n2,5.5,6.5\nx,1,2\n?,1,2\n", [2, 5], ["1 without a label"], [1.5, 5.5, 1]),
+    "x.jsonl": (
+        '{"label": 1, "s": 1}\n{"label": 1, "v": 2}\n5\n{"label": 2, "s": 5}\n{"label": null, "s": 1}\n{"label": 2\n',
+        [2, 3, 5, 6],
+        ["1 with other fields", "1 that are no objects", "1 without a label", "1 that are no JSON"],
+        [1, 5],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_all_bad_rows_at_once(tmp_path, name):
+    content, bad, kinds, first = BAD[name]
+    path = written(tmp_path, name, content)
+    with pytest.raises(BadData) as caught:
+        labelled_series(path)
+    head, *lines = str(caught.value).splitlines()
+    assert head.startswith(f"{path} has {len(bad)} bad rows (")
+    assert [int(re.match(r"  - line (\d+) ", line)[1]) for line in lines] == bad
+    assert all(kind in head for kind in kinds)
+    found = labelled_series(path, skip_bad=True)
+    assert [x[0, 0] for x in found.values] == first
+    assert found.notes["skipped"].startswith(f"{len(bad)} rows: ")
+    with pytest.raises(BadData, match=rf"line {bad[0]} "):  # as predictions read it
+        read_series(path)
+
+
+def test_a_bad_step_loses_its_series(tmp_path):
+    rows = ["id,t,v,label", "a,1,1,x", "b,1,2,y", "b,2,two,y", "c,1,3,x", "c,noon,3,x", "d,1,4,x", "d,2,4,y", "e,1,5,y"]
+    path = written(tmp_path, "x.csv", "\n".join([*rows, "b,3,2,y", "a,2,6,x", ",3,6,x", "a,3,6"]))
+    with pytest.raises(BadData) as caught:
+        labelled_series(path)
+    lines = str(caught.value).splitlines()[1:]
+    assert [line[4:].split()[1] for line in lines] == ["4", "6", "8", "12", "13"]
+    found = labelled_series(path, skip_bad=True)
+    same(found.values, [[[1], [6]], [[5]]])
+    assert [found.classes[x] for x in found.labels] == ["x", "y"]
+    assert found.notes["skipped"].endswith("; 3 series: 3 with a bad row")
+    assert found.notes["skipped"].startswith("5 rows: ")
+    assert found.notes["columns"] == "labels from 'label', series by 'id', sorted by 't'"
+    assert found.notes["format"] == "commas between fields, a header"
+    # It stays a long table if the rows that show it are bad.
+    path.write_text("id,t,v,label\na,1,1,x\nb,1,2,y\na,2,one,x\nc,1,3,x\n")
+    same(labelled_series(path, skip_bad=True).values, [[[2]], [[3]]])
+
+
+def test_bad_arrays(tmp_path):
+    x, y = np.arange(1.0, 13).reshape(6, 2), np.array([0, 1, np.nan, 1, 0, 1])
+    x[1, 0], x[5, 1], x[3] = np.inf, 1e300, np.nan
+    np.savez(tmp_path / "x.npz", X=x[:4], y=y[:4], X_test=x[4:], y_test=y[4:])
+    with pytest.raises(BadData, match=r"has 4 bad rows \(2 with a value that is not finite"):
+        labelled_series(tmp_path / "x.npz")
+    np.savez(tmp_path / "x.npz", X=x[[0, 1, 2, 2]], y=[0, 1, 1, 0], X_test=x[4:], y_test=y[4:])
+    found = labelled_series(tmp_path / "x.npz", skip_bad=True)
+    assert [x[0, 0] for x in found.values] == [1, 5, 5, 9]
+    assert (found.labels.tolist(), found.held) == ([0, 1, 0, 0], 1)
+    assert found.notes["skipped"] == "2 rows: 2 with a value that is not finite"
+
+
+def test_channels_as_most_series_have_them(tmp_path):
+    path = written(tmp_path, "x.ts", "@classLabel true a b\n@data\n1,2:a\n1,2:3,4:a\n5,6:7,8:b\n1:2:3:a\n")
+    with pytest.raises(BadData, match="line 3 has 1 channels; expected 2, as most series have"):
+        labelled_series(path)
+    assert [x.shape[1] for x in labelled_series(path, skip_bad=True).values] == [2, 2]
+
+
+def test_nothing_but_bad_rows(tmp_path):
+    path = written(tmp_path, "x.csv", "label,a,b\nup,x,1\ndown,y,1\n")
+    with pytest.raises(BadData, match="has 2 bad rows"):
+        labelled_series(path)
+    with pytest.raises(ValueError, match=r"has no rows that can be used \(2 with a value that is no number\)"):
+        labelled_series(path, skip_bad=True)
+    path.write_text("label,a,b\nup,1,1\ndown,2,1\n")
+    with pytest.raises(ValueError, match=r"has no rows that can be used \(2 with another class\); expected some with"):
+        labelled_series(path, classes=("left", "right"), skip_bad=True)
 
 
 # Splits, scales, batches.

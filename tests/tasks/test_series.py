@@ -15,7 +15,7 @@ from lion.cli import main
 from lion.models.long_range import LongConfig
 from lion.tasks.dna_classification import DnaClassificationTask
 from lion.tasks.series import SeriesTask
-from lion.train.evaluate import evaluate, predict
+from lion.train.evaluate import evaluate, predict, predict_each
 from lion.train.folder import load_run
 from tests import SEED
 
@@ -230,6 +230,67 @@ def test_what_is_refused_leaves_no_folder(tmp_path, capsys, content, message):
     assert main(["train", "series", "--data", str(tmp_path / "x.csv"), *TINY, "--out", str(tmp_path / "run")]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_bad_rows_are_skipped(wide, tmp_path, capsys):
+    data, test = tmp_path / "x.csv", tmp_path / "test.csv"
+    lines = wide.read_text().splitlines()
+    data.write_text("\n".join([*lines, "fast,1,2", lines[1].replace("fast", ""), lines[2] + "e999"]))
+    test.write_text("\n".join([*lines[:5], lines[1].replace("fast", "")]))
+    arguments = ["train", "series", "--data", str(data), "--test", str(test), *TINY, "--out", str(tmp_path / "run")]
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert f"{data} has 3 bad rows (" in error
+    assert [line.split(" has ")[0] for line in error.splitlines()[1:]] == ["  - line 62", "  - line 63", "  - line 64"]
+    assert main([*arguments, "--skip-bad"]) == 0
+    facts = json.loads((tmp_path / "run" / "data.json").read_text())
+    first = "1 with too many or too few fields, 1 without a label, 1 with a value that is not finite"
+    assert facts["skipped"] == f"3 rows: {first}; to evaluate on: 1 row: 1 without a label"
+    assert facts["examples"] == f"64 series from {data}"
+    assert facts["columns"] == "labels from 'label'"
+    assert set(evaluate(tmp_path / "run")) == {"loss", "accuracy", "macro_f1"}
+
+
+def test_bad_series_of_a_file_do_not_lose_the_others(wide, tmp_path, capsys):
+    run, path = tmp_path / "run", tmp_path / "x.csv"
+    assert main(["train", "series", "--data", str(wide), *TINY, "--out", str(run)]) == 0
+    lines = wide.read_text().splitlines()
+    bad = [lines[1] + ",1", lines[2].replace(".", ".x", 1), '"slow" 1,2', "slow" + "," * 24]
+    path.write_text("\n".join([*lines[:3], *bad, lines[3]]))
+    capsys.readouterr()
+    assert main(["predict", str(run), str(path), "--format", "jsonl"]) == 1
+    out, err = capsys.readouterr()
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [x["input"] for x in found] == [f"{path}, line {n}" for n in range(2, 9)]
+    assert ["class" in x for x in found] == [True, True, False, False, False, False, True]
+    assert "4 of 7 inputs have an error" in err
+    for number, content in enumerate(bad, 3):  # nothing else in the file
+        path.write_text(f"{lines[0]}\n{content}\n")
+        (found,) = predict_each(run, [str(path)])
+        assert found.error is not None, number
+        assert found.input.name == str(path)
+
+
+def test_one_series_with_a_bad_step_is_not_predicted(tmp_path):
+    """Without that step it would be another one."""
+    rows = [f"{n},{step},{step + n},{'ab'[n % 2]}" for n in range(24) for step in range(6)]
+    table, run = tmp_path / "long.csv", tmp_path / "run"
+    table.write_text("\n".join(["series,step,x,label", *rows]) + "\n")
+    assert main(["train", "series", "--data", str(table), *TINY, "--out", str(run)]) == 0
+    (tmp_path / "one.csv").write_text("step,x\n0,1\n1,one\n2,1\n3\n")
+    first, second = predict_each(run, [str(tmp_path / "one.csv")])
+    assert "line 3 has 'one' in 'x'" in str(first.error)
+    assert "line 5 has 1 fields" in str(second.error)
+    (tmp_path / "two.csv").write_text("series,step,x\na,0,1\nb,0,1\na,1,one\nb,1,2\n")
+    first, second = predict_each(run, [str(tmp_path / "two.csv")])
+    assert (first.input.name, first.error) == (f"{tmp_path}/two.csv, line 3", None)
+    assert "line 4 has 'one'" in str(second.error)
+
+
+def test_one_bad_row_tells_the_option(wide, tmp_path, capsys):
+    (tmp_path / "x.csv").write_text(wide.read_text() + "fast,1\n")
+    assert main(["train", "series", "--data", str(tmp_path / "x.csv"), *TINY, "--out", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err.endswith("as in line 1. With --skip-bad it is left out.\n")
 
 
 def test_channels_of_the_eval_set(tmp_path, capsys):

@@ -147,9 +147,57 @@ def test_files_that_are_not_there(here):
     assert f"{here} is a folder; expected a file." in str(found.given)
 
 
-def test_what_was_read_before_an_error_is_kept(here):
-    (here / "t.csv").write_text("text,label\na,1\nb\n")
+@pytest.mark.parametrize("end", ['"b,1\nc,1\n', "b\0,1\nc,1\n"])  # a quote that is never closed, a zero byte
+def test_what_was_read_before_an_error_is_kept(here, end):
+    (here / "t.csv").write_text(f"text,label\na,1\n{end}")
     first, second = guarded("t.csv", of_file(run(), here / "t.csv"))
     assert first.given == "a"
     assert second.name == "t.csv"
     assert "line 3" in str(second.given)
+
+
+BAD = {  # name: content, and for each line of a row its text, or a part of the error
+    "fields.csv": ("text,label\na,1\nb\nc,1\nd,1,2\ne,1\n", ["a", "1 fields", "c", "3 fields", "e"]),
+    "quotes.csv": ('text,label\na,1\n"b" b,1\nc,1\n', ["a", "cannot be read ('", "c"]),
+    "rest.csv": ('text,label\n"b" b,1\nc\nd,1\n"e,1\nf,1\n', ["cannot be read", "1 fields", "d", "up to line 6"]),
+    "bytes.csv": (b"text;label\na;1\nb\xff;1\nc;\xff\nd;1\n", ["a", "the byte 0xff in 'text'", "c", "d"]),
+    "objects.jsonl": ('{"text": "a"}\n{"text"\n5\n{"text": "d"}\n', ["a", "is no JSON", "is a int", "d"]),
+    "bytes.jsonl": (b'{"text": "a"}\n{"text": "\xe9"}\n{"text": "c"}\n', ["a", "the byte 0xe9", "c"]),
+    "rows.json": ('[{"text": "a"}, 5, {"text": "c"}]', ["a", "is a int", "c"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_row_does_not_lose_the_others(here, name):
+    content, wanted = BAD[name]
+    (here / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    found = list(guarded("last", of_file(run(), here / name)))
+    assert len(found) == len(wanted)
+    first = 1 if "json" in name else 2
+    for number, (x, part) in enumerate(zip(found, wanted, strict=True), first):
+        assert x.name == "last" or x.name.endswith(f"{name}, {'row' if name == 'rows.json' else 'line'} {number}")
+        assert x.given == part or (isinstance(x.given, ValueError) and part in str(x.given))
+
+
+def test_bad_rows_far_into_a_table_are_in_their_places(here):
+    """Behind the rows by which the format is found out, and among them: those are read ahead."""
+    rows = [f"text {i},{i}" for i in range(200)]
+    for i in (3, 30, 60, 199):
+        rows[i] = '"wrong" quotes,1' if i % 2 else "alone"
+    (here / "t.csv").write_text("\n".join(["text,label", *rows]))
+    found = list(of_file(run(), here / "t.csv"))
+    assert [x.name.rpartition(" ")[2] for x in found] == [str(i + 2) for i in range(200)]
+    assert [i for i, x in enumerate(found) if isinstance(x.given, ValueError)] == [3, 30, 60, 199]
+
+
+def test_a_header_that_cannot_be_read_is_no_row(here):
+    (here / "t.csv").write_text('"te" xt\na\nb\n')
+    (found,) = guarded("t.csv", of_file(run(), here / "t.csv"))
+    assert "line 1 cannot be read" in str(found.given)
+
+
+def test_lines_with_bytes_that_are_no_text(here):
+    (here / "t.txt").write_bytes(b"one\nt\xffwo\nthree\n")
+    assert [x.given for x in of_file(run(), here / "t.txt")] == ["one", "t\udcffwo", "three"]  # told by the task
+    (here / "g.fa").write_bytes(b">a\nAC\n>b\nA\xffC\n>c\nGT\n")
+    assert [x.given for x in of_file(run("sequence"), here / "g.fa")] == ["AC", "A\udcffC", "GT"]
