@@ -16,7 +16,7 @@ from lion.data.tokenizers import ByteTokenizer, load_tokenizer
 from lion.integrations.hf import LionModel
 from lion.models.saving import load_model
 from lion.recipes import recipe
-from lion.tasks import text_distillation
+from lion.tasks import _berts
 from lion.tasks._base import forget
 from lion.tasks.text_distillation import TextDistillationTask, embedding, unexplained
 from lion.train.config import Optim, Run
@@ -42,7 +42,7 @@ def home(tmp_path_factory):
 def data(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("LION_DATA", str(tmp_path_factory.getbasetemp() / "distill data"))
     forget()
-    text_distillation._teacher.cache_clear()
+    _berts.trained_bert.cache_clear()
 
 
 def task(home, **changes):
