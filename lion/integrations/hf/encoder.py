@@ -77,13 +77,16 @@ def _is_filled(x: nn.Module | Tensor) -> bool:
 
 
 class LionModel(LionPreTrainedModel):
-    """The encoder; with `add_pooling_layer` also a summary of every sequence by its first token, as BERT has it."""
+    """The encoder; with `add_pooling_layer` also a summary of every sequence: by its first token, as BERT has it, or as
+    the mean of its tokens (`classifier_pooling`)."""
 
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True):
         super().__init__(config)
         self.encoder = Encoder(config.encoder(), LionLayer)
         set_form(self.encoder, cast(Form, config.form))
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
+        self.summary = add_pooling_layer
+        dense = add_pooling_layer and config.classifier_pooling == "cls"
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if dense else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -139,10 +142,10 @@ class LionModel(LionPreTrainedModel):
             check_ids("position_ids", position_ids, embeddings.positions)
             raise
         last = states[-1] if every else states
-        pool = POOLINGS[self.config.classifier_pooling]
+        pooled = POOLINGS[self.config.classifier_pooling](last, mask, borders) if self.summary else None
         output = BaseModelOutputWithPooling(
             last_hidden_state=last,
-            pooler_output=None if self.pooler is None else self.pooler(pool(last, mask, borders)).tanh(),
+            pooler_output=pooled if self.pooler is None else self.pooler(pooled).tanh(),
             hidden_states=states if every else None,
             attentions=None if weights is None else tuple(weights),
         )
