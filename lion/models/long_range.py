@@ -15,6 +15,7 @@ from lion.models.positions import add_positions, learned_positions, placed, warn
 from lion.nn.variants import VARIANTS
 
 ANSWERS = ("sequence", "pair", "token")
+SUMMARIES = 4  # of aligned sequences
 
 
 @takes_old_names
@@ -33,6 +34,7 @@ class LongConfig(ModelConfig):
     stem: Kernel = 0  # width of a convolution over the inputs; 0: none (then left and right are alike: docs/maths.md)
     stem_depth: Depth = 0  # for few examples: so many convolutions in its place, each with a norm and a GELU; 0: one
     stride: Kernel = 1  # inputs for each token, by the first of these convolutions: for long and smooth inputs
+    summaries: Classes = 0  # sums over tokens that are classified, each with weights by place and channel; 0: the mean
     dropout: Share = 0.0  # of the inputs, and of what each block adds
     two_sided: bool = False  # decays of their own for each direction
 
@@ -44,6 +46,11 @@ class LongConfig(ModelConfig):
             raise ValueError(f"stem is {self.stem}; expected an odd width, as many neighbours on both sides.")
         if self.stem_depth and not self.stem:
             raise ValueError(f"stem_depth is {self.stem_depth}, and stem 0; expected the width of the convolutions.")
+        if self.summaries and (self.positions != "learned" or self.answer != "sequence"):
+            raise ValueError(
+                f"summaries is {self.summaries}; expected 0, or positions='learned' and answer='sequence': they have "
+                "weights for max_tokens places."
+            )
         if self.stride != 1 and (not 1 < self.stride <= self.stem or not self.stem_depth or self.answer == "token"):
             raise ValueError(
                 f"stride is {self.stride}; expected 1, or 2 to {self.stem} (the width of the convolutions), with "
@@ -53,10 +60,11 @@ class LongConfig(ModelConfig):
 
 def fitted(config: LongConfig, longest: int, tokens: int, *, aligned: bool) -> LongConfig:
     """The config for sequences of up to `longest` inputs, which become at most `tokens` tokens, as far as the width of
-    the convolutions allows (0: by its own stride); with learned positions, if they are aligned."""
+    the convolutions allows (0: by its own stride); if they are aligned, with learned positions and summaries."""
     if tokens and config.stem_depth:
         config = replace(config, stride=min(-(-longest // tokens), config.stem))
-    return placed(config, -(-longest // config.stride), aligned=aligned)
+    config = placed(config, -(-longest // config.stride), aligned=aligned)
+    return replace(config, summaries=SUMMARIES) if aligned and config.stem_depth else config
 
 
 class LongModel(Backbone):
@@ -79,7 +87,9 @@ class LongModel(Backbone):
         self.norm = nn.LayerNorm(config.dim)
         # A pair is compared by both vectors, their difference and their product.
         self.compare = Mlp(4 * config.dim, 2 * config.dim) if config.answer == "pair" else None
-        self.head = nn.Linear(4 * config.dim if config.answer == "pair" else config.dim, config.classes)
+        self.summaries = Summaries(config) if config.summaries else None
+        vectors = 4 if config.answer == "pair" else config.summaries or 1
+        self.head = nn.Linear(vectors * config.dim, config.classes)
         warn_if_blind(config)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -101,7 +111,7 @@ class LongModel(Backbone):
             return self.head(self.features(x, mask)[0])
         flat = x.flatten(0, 1) if pair else x
         flat_mask = mask.flatten(0, 1) if pair and mask is not None else mask
-        pooled = mean_tokens(*self.features(flat, flat_mask))
+        pooled = (self.summaries or mean_tokens)(*self.features(flat, flat_mask))
         if self.compare is not None:
             one, other = pooled.unflatten(0, (-1, 2)).unbind(1)
             pooled = torch.cat([one, other, one - other, one * other], -1)
@@ -141,6 +151,19 @@ class Convolution(nn.Module):
         mask = mask if mask is None else mask[:, :: self.stride]
         # Masked tokens stay 0, or the next convolution would see them.
         return x[:, :: self.stride] + (y if mask is None else y.masked_fill(~mask[..., None], 0)), mask
+
+
+class Summaries(nn.Module):
+    """Weighted sums of the tokens, [B, T, dim] -> [B, summaries * dim]. A mean knows no places, these do."""
+
+    def __init__(self, config: LongConfig):
+        super().__init__()
+        shape = config.summaries, config.max_tokens, config.dim
+        self.weight = nn.Parameter((1 + torch.randn(shape)) / config.max_tokens)  # about the mean, each in its own way
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x if mask is None else x * mask[..., None]
+        return torch.einsum("btd,std->bsd", x, self.weight[:, : x.shape[1]]).flatten(1)
 
 
 class LongBlock(nn.Module):

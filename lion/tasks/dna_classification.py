@@ -39,14 +39,14 @@ class DnaClassificationTask(LabelledTask):
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
     reverse_complement: bool = False  # read half of them from the other strand: where that makes no difference
-    aligned: bool | None = None  # a place means the same in all sequences: it is learned; none: if all have one length
+    aligned: bool | None = None  # a place means the same in all sequences, and is learned; none: if all have one length
     tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
     model: LongConfig = field(default_factory=LongConfig)
 
     unit = "sequence"
     share = "a fifth"
     tunable = ("reverse_complement",)
-    decided = OF_DNA | {"model.max_tokens": "the longest sequence, or --max_length"}
+    decided = OF_DNA | {"model.max_tokens": "the longest sequence, or --max_length", "model.summaries": "--aligned"}
     known = KnownSequences
     usage = "lion predict {run} ACGTACGT"
     reads = "sequence"

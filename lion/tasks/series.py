@@ -27,7 +27,8 @@ from lion.train.config import Optim, Run
 
 # Fields that the data decides.
 OF_SERIES = dict.fromkeys(("model.vocab_size", "model.channels", "model.classes", "model.answer"), "the data") | {
-    "model.max_tokens": "the longest series, or --max_length"
+    "model.max_tokens": "the longest series, or --max_length",
+    "model.summaries": "--aligned",
 }
 
 
@@ -68,7 +69,7 @@ class SeriesTask(LabelledTask):
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     max_length: TokensOrAll = 0  # steps; 0: all of a series
-    aligned: bool | None = None  # a place means the same in all series: it is learned; none: if all have one length
+    aligned: bool | None = None  # a place means the same in all series, and is learned; none: if all have one length
     tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
     model: LongConfig = field(default_factory=LongConfig)
 
@@ -175,5 +176,5 @@ def series(variant: str = "lion_s") -> Run:
     """Classes of series, numbers over time, or numbers, in a table, .ts or .npz: `lion train series --data x.csv`."""
     model = LongConfig(variant=variant, dim=128, depth=2, heads=4, stem=9, stem_depth=3, dropout=0.1)
     task = SeriesTask(label_scale=None, tokens=160, model=model)
-    run = Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=10, min_steps=800, batch=32)
+    run = Run(task, Optim(lr=2e-3, weight_decay=0.05, warmup=0.1), epochs=10, min_steps=800, batch=32)
     return replace(run, group_by_length=True)

@@ -108,6 +108,17 @@ def test_a_stem_takes_padding_for_nothing(depth):
         made(stem_depth=2)
 
 
+def test_summaries_know_places():
+    model, mean = (made(stem=5, positions="learned", max_tokens=40, summaries=n) for n in (2, 0))
+    assert model.head.in_features == 2 * mean.head.in_features
+    padded, mask = torch.full((1, 40), 7), torch.arange(40)[None] < 31
+    padded[:, :31] = SEQUENCE[:, :31]
+    torch.testing.assert_close(model(padded, mask), model(SEQUENCE[:, :31]), rtol=1e-9, atol=1e-11)
+    for wrong in ({"positions": "none"}, {"answer": "pair"}):
+        with pytest.raises(ValueError, match="summaries is 2; expected 0, or positions='learned'"):
+            made(**{"positions": "learned", "summaries": 2, **wrong})
+
+
 def test_a_stride_leaves_fewer_tokens_and_takes_padding_for_nothing():
     model = made(stem=5, stem_depth=2, stride=3, positions="learned", max_tokens=14)
     ids = torch.randint(1, 9, (1, 31))
@@ -126,7 +137,7 @@ def test_a_stride_leaves_fewer_tokens_and_takes_padding_for_nothing():
 @pytest.mark.parametrize(("longest", "stride", "tokens"), [(100, 1, 100), (161, 2, 81), (480, 3, 160), (9000, 5, 1800)])
 def test_a_stride_that_fits_the_longest(longest, stride, tokens):
     found = fitted(replace(TINY, stem=5, stem_depth=2), longest, 160, aligned=True)
-    assert (found.stride, found.max_tokens, found.positions) == (stride, tokens, "learned")
+    assert (found.stride, found.max_tokens, found.positions, found.summaries) == (stride, tokens, "learned", 4)
     assert fitted(replace(TINY, stem=5, stem_depth=2), longest, 0, aligned=False).stride == 1
 
 
