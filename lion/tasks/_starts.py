@@ -35,6 +35,10 @@ class Start(Protocol):
         """A model for classes, with the weights that there are."""
         ...
 
+    def words(self, config: EncoderConfig) -> str:
+        """What the model of this config starts from, for people."""
+        ...
+
 
 def start_of(name: str) -> Start:
     """The start of a name: a run of `lion train mlm` or `text`, its model, "minilm", or a BERT's folder."""
@@ -71,6 +75,9 @@ class OfLion:
             init_linear(model.classifier, config.initializer_range)
         return model
 
+    def words(self, config: EncoderConfig) -> str:
+        return f"the model in {self.folder}"
+
 
 class OfBert:
     """The first layers of a BERT, with another attention; its size is kept, and the rest can be chosen."""
@@ -100,6 +107,11 @@ class OfBert:
         model = LionForSequenceClassification(config)
         copy_encoder(trained_bert(self.name, "start"), model)
         return model
+
+    def words(self, config: EncoderConfig) -> str:
+        every = trained_bert(self.name, "start").config.num_hidden_layers
+        name = "MiniLM" if self.name == FETCHED else f"the BERT in {self.name}"
+        return f"{name}: its words and {config.depth} of its {every} layers, with other attention"
 
 
 def usable(name: str, tokenizer: str, texts: Sequence[str]) -> str:

@@ -125,6 +125,10 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
             return super().held_out()
         return "a fifth of every class" if self.dataset == "imdb" else "its validation set"
 
+    def facts(self, train_set: Any, eval_set: Any) -> dict[str, str]:
+        start = {"start": start_of(self.start).words(self.model)} if self.start else {}
+        return super().facts(train_set, eval_set) | start
+
     def notes(self) -> Mapping[str, str]:
         return read_notes(*(self.texts(split).notes for split in ("train", "test")))
 

@@ -1,6 +1,7 @@
 """What a run on labelled data leaves beside its model: a simple model's score, and a page. Neither can make it fail."""
 
 import contextlib
+import textwrap
 from collections.abc import Iterator
 
 from lion.pages.outcome import BASELINE, Baseline
@@ -8,7 +9,7 @@ from lion.pages.run import PAGE, answered, write_page
 from lion.progress import working
 from lion.tasks import Task
 from lion.tasks._labelled import LabelledTask
-from lion.terminal import facts, short
+from lion.terminal import facts, short, width
 from lion.train.baseline import baseline
 from lion.train.evaluate import Examined
 from lion.train.folder import RunFolder
@@ -37,7 +38,8 @@ def conclude(run: Examined, report: Report, *, compared: bool) -> None:
     with _told(report, f"{BASELINE} cannot be read"):
         simple = Baseline.read(run.folder) if compared else None
         if simple is not None and simple.metric in run.metrics:
-            report.say(simple.verdict(run.metrics, len(run.examples), f"{run.folder / PAGE}"))
+            said = simple.verdict(run.metrics, len(run.examples), f"{run.folder / PAGE}")
+            report.say(textwrap.fill(said, width(), break_long_words=False, break_on_hyphens=False))
 
 
 @contextlib.contextmanager

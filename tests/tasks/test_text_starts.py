@@ -63,9 +63,10 @@ def test_the_first_layers_of_a_bert(texts, minilm, variant, named, length, place
         assert encoder.embeddings.positions is None
 
 
-def test_a_run_that_started_from_a_bert_is_on_its_own(texts, minilm, tmp_path, monkeypatch):
+def test_a_run_that_started_from_a_bert_is_on_its_own(texts, minilm, tmp_path, monkeypatch, capsys):
     run = replace(shrunk("text", data=str(texts / "reviews.csv"), start="minilm"), steps=4, epochs=0, save_every=2)
     train(run, tmp_path / "run")
+    assert "start       MiniLM: its words and 1 of its 2 layers, with other attention" in capsys.readouterr().out
     metrics = train(replace(run, steps=5), tmp_path / "run", resume=True)
     monkeypatch.setattr(_berts, "fetch", no_network)
     forget()
