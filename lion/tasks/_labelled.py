@@ -35,6 +35,7 @@ class LabelledTask(Task):
     classes: tuple[str, ...]
     numbers: bool  # labels are numbers, not classes
     label_scale: tuple[float, float] | None  # mean and deviation that numbers are standardised by; None: the data's
+    smoothing: float = 0.0  # of classes in training: so much of each goes to all alike
     metrics_of_classes: tuple[str, ...] = ("accuracy", "macro_f1")
     metrics_of_numbers: tuple[str, ...] = ("spearman", "pearson", "rmse")
 
@@ -66,6 +67,13 @@ class LabelledTask(Task):
     @property
     def metric(self) -> str:  # type: ignore[override]  # the data decides it
         return self.metrics[0]
+
+    def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        if self.numbers or not self.smoothing:
+            return super().loss(model, batch, seed=seed, step=step)
+        output, right = self.outputs(model, batch).float(), batch["label"]
+        loss = F.cross_entropy(output, right, label_smoothing=self.smoothing)
+        return loss, {"accuracy": (output.argmax(-1) == right).float().mean()}
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         output, right = self.outputs(model, batch), batch["label"]

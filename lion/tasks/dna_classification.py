@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lion.data import fasta, fetch
 from lion.data.batches import padded
 from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
-from lion.limits import CountOrAll, OneOf, Positive, TokensOrAll
+from lion.limits import CountOrAll, OneOf, Positive, Share, TokensOrAll
 from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel, fitted
 from lion.recipes import register_recipe
@@ -37,6 +37,7 @@ class DnaClassificationTask(LabelledTask):
     classes: tuple[str, ...] = ()  # their names in order; "": as found in the data
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
+    smoothing: Share = 0.0  # of classes in training: so much of each goes to all alike
     max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
     reverse_complement: bool = False  # read half of them from the other strand: where that makes no difference
     aligned: bool | None = None  # a place means the same in all sequences, and is learned; none: if all have one length
@@ -45,7 +46,7 @@ class DnaClassificationTask(LabelledTask):
 
     unit = "sequence"
     share = "a fifth"
-    tunable = ("reverse_complement",)
+    tunable = ("reverse_complement", "smoothing")
     decided = OF_DNA | {"model.max_tokens": "the longest sequence, or --max_length", "model.summaries": "--aligned"}
     known = KnownSequences
     usage = "lion predict {run} ACGTACGT"

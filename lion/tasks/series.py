@@ -17,7 +17,7 @@ from lion.data.series import read_series
 from lion.data.series_fields import Columns, Series
 from lion.data.series_tables import ENDS
 from lion.data.tables import place
-from lion.limits import CountOrAll, Positive, TokensOrAll
+from lion.limits import CountOrAll, Positive, Share, TokensOrAll
 from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel, fitted
 from lion.recipes import register_recipe
@@ -68,6 +68,7 @@ class SeriesTask(LabelledTask):
     classes: tuple[str, ...] = ()  # found in the data
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
+    smoothing: Share = 0.0  # of classes in training: so much of each goes to all alike
     max_length: TokensOrAll = 0  # steps; 0: all of a series
     aligned: bool | None = None  # a place means the same in all series, and is learned; none: if all have one length
     tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
@@ -76,6 +77,7 @@ class SeriesTask(LabelledTask):
     unit = "series"
     share = "a fifth"
     reads = "file"
+    tunable = ("smoothing",)
     decided = OF_SERIES
     known = KnownSeries
     usage = "lion predict {run} FILE"

@@ -14,7 +14,7 @@ from lion.data.batches import padded
 from lion.data.glue import GLUE, glue
 from lion.data.labelled import Labelled, LabelledTexts, Text, chosen_cut, imdb, labelled
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
-from lion.limits import OneOf, Positive, TokensOrAll, Vocabulary
+from lion.limits import OneOf, Positive, Share, TokensOrAll, Vocabulary
 from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig
 from lion.models.heads import POOLINGS
@@ -49,6 +49,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     classes: tuple[str, ...] = ()  # their names in order; "": as found in the data
     numbers: bool = False  # labels are numbers, not classes
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
+    smoothing: Share = 0.0  # of classes in training: so much of each goes to all alike
     tokenizer: str = ""
     vocab_size: Vocabulary = 8192  # tokens of a tokenizer that is made
     max_length: TokensOrAll | None = None  # tokens of a text; 0: all; none: one in a hundred is cut, if much longer
@@ -57,6 +58,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     pooling: Annotated[str, OneOf(POOLINGS)] = "cls"  # what is classified: the first token, or the "mean"
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
+    tunable = ("smoothing",)
     decided = OF_TOKENIZER
     known = KnownTexts
     usage = "lion predict {run} 'a text'"

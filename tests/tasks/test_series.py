@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("accelerate")
 
 import torch
+import torch.nn.functional as F
 
 from lion import recipes
 from lion.cli import main
@@ -43,6 +44,28 @@ def write_wide(path, values, labels):
 def wide(tmp_path_factory):
     path = tmp_path_factory.mktemp("series") / "waves.csv"
     return write_wide(path, waves(60), ["fast", "slow"] * 30)
+
+
+def test_classes_are_smoothed_in_training_alone(wide):
+    plain = SeriesTask(data=str(wide), model=SMALL).resolved()
+    task, model = replace(plain, smoothing=0.2), plain.make_model().eval()
+    examples = task.train_set(0)
+    batch = examples.__getitems__([(0, i) for i in range(8)])
+    wanted = F.cross_entropy(task.outputs(model, batch), batch["label"], label_smoothing=0.2)
+    got, shown = task.loss(model, batch, seed=0, step=0)
+    torch.testing.assert_close(got, wanted)
+    assert shown["accuracy"] == plain.loss(model, batch, seed=0, step=0)[1]["accuracy"]
+    assert torch.equal(task.measure(model, batch)["loss"], plain.measure(model, batch)["loss"])
+
+
+@pytest.mark.parametrize(("aligned", "learned"), [(None, True), (False, False)])
+def test_places_of_series_of_one_length_are_learned(wide, aligned, learned):
+    task = recipes.recipe("series").task
+    found = replace(task, data=str(wide), aligned=aligned).resolved()
+    assert (found.aligned, found.model.positions) == (learned, "learned" if learned else "none")
+    assert (found.model.max_tokens, found.model.stride) == (24 if learned else task.model.max_tokens, 1)
+    assert bool(found.model.summaries) == learned
+    assert replace(task, data=str(wide), tokens=10).resolved().model.stride == 3
 
 
 def test_classes_are_learned(wide, tmp_path, capsys):
