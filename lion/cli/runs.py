@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lion.cli.arguments import add_number, add_run, checked_algorithm
 from lion.limits import Batch, Beams, Count, CountOrAll, Heat, Seed
+from lion.terminal import plural
 
 if TYPE_CHECKING:
     from lion.train.evaluate import Examined
@@ -27,17 +28,22 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
         help="evaluate on this: a file of texts or DNA, a folder of images with a subfolder for each class; mnli: "
         "'mismatched', lra: 'test'",
     )
+    parser.add_argument("--skip-bad", "--skip_bad", action="store_true", help="leave out rows of --test that are bad")
 
 
 def _eval(args: argparse.Namespace) -> None:
-    print(", ".join(f"{name} {x:.4g}" for name, x in _examined(args).metrics.items()))
+    found = _examined(args)
+    metrics = ", ".join(f"{name} {x:.4g}" for name, x in found.metrics.items())
+    print(f"{plural(len(found.examples), found.task.unit)}: {metrics}")
 
 
 def _examined(args: argparse.Namespace) -> "Examined":
     from lion.train.evaluate import examine
 
     form, backend = checked_algorithm(args)
-    options = {"batch": args.batch, "test": args.test, "device": args.device}
+    if args.skip_bad and not args.test:
+        raise ValueError("--skip-bad is given without --test; expected both: the run decided about its own data.")
+    options = {"batch": args.batch, "test": args.test, "skip_bad": args.skip_bad, "device": args.device}
     return examine(args.folder, form=form, backend=backend, **options)
 
 

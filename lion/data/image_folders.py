@@ -22,6 +22,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", "
 TRAIN = ("train", "training")  # names of folders, in small letters
 TESTS = ("test", "testing", "val", "valid", "validation")
 SAMPLE = 200  # pictures that are asked for their size
+JUNK = ("__MACOSX", "@eaDir", "lost+found")  # folders that unpacking, shares and file systems leave behind
 ELONGATED = 50  # longest strip that is resized, in lengths of the wanted shape
 KEPT = 1 << 30  # bytes of decoded pictures that are kept in memory
 Files = dict[str, list[str]]  # paths below a folder, by class
@@ -39,7 +40,7 @@ def split_folders(root: Path, findings: Findings) -> dict[str, Path]:
 
 
 def subfolders(root: Path) -> list[Path]:
-    return sorted(x for x in root.iterdir() if x.is_dir() and not x.name.startswith("."))
+    return sorted(x for x in root.iterdir() if x.is_dir() and not x.name.startswith(".") and x.name not in JUNK)
 
 
 def find_pictures(root: Path, findings: Findings | None = None) -> Files:

@@ -96,7 +96,8 @@ class Run:
         changed = replace(configs.changed(self, own), task=task)
         # Steps go before epochs, unless epochs alone are set.
         by_epochs = "epochs" in own and "steps" not in own and changed.epochs
-        return replace(changed, steps=0) if by_epochs else changed
+        least = changed.min_steps if "min_steps" in own else 0
+        return replace(changed, steps=0, min_steps=least) if by_epochs else changed
 
     def _check_names(self, changes: Mapping[str, str]) -> None:
         """Refuse fields that there are not, and those that something else decides."""

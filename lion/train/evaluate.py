@@ -79,6 +79,7 @@ def evaluate(
     backend: BackendName = "auto",
     batch: int | None = None,
     test: str = "",
+    skip_bad: bool = False,
     device: str = "",
 ) -> dict[str, float]:
     """The metrics of a run's eval set.
@@ -87,8 +88,10 @@ def evaluate(
         form, backend: the algorithm; the metrics are the same.
         batch: examples at once, by default as in training.
         test: another eval set, as `Task.test_set` has it: the data of the run is not needed then.
+        skip_bad: leave out what of that cannot be used, whatever the run did with its own data.
     """
-    return examine(folder, form=form, backend=backend, batch=batch, test=test, device=device).metrics
+    options = {"batch": batch, "test": test, "skip_bad": skip_bad, "device": device}
+    return examine(folder, form=form, backend=backend, **options).metrics  # type: ignore[arg-type]
 
 
 class Examined(NamedTuple):
@@ -111,6 +114,7 @@ def examine(
     backend: BackendName = "auto",
     batch: int | None = None,
     test: str = "",
+    skip_bad: bool = False,
     device: str = "",
 ) -> Examined:
     """`evaluate`, with the values of each example."""
@@ -119,6 +123,8 @@ def examine(
     set_form(trained.model, form, backend=backend)
     task: Any = trained.task.using(trained.beside)
     if test:
+        if hasattr(task, "skip_bad"):
+            task = dataclasses.replace(task, skip_bad=skip_bad)
         examples = task.test_set(trained, test)
         if "test" in {field.name for field in dataclasses.fields(task)}:
             task = dataclasses.replace(task, test=test)

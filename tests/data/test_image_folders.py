@@ -80,6 +80,7 @@ def test_what_is_no_picture_is_counted(tmp_path):
     for name in (".DS_Store", "readme.md", "cat/.DS_Store", "cat/notes.txt", "dog/list.csv"):
         (tmp_path / name).write_text("x")
     (tmp_path / ".hidden").mkdir()
+    (tmp_path / "__MACOSX").mkdir()  # as unpacked archives have
     (tmp_path / "cat" / "deep").mkdir()
     shutil.copy(tmp_path / "dog" / "0.png", tmp_path / "cat" / "deep" / "x.png")
     train, test = both(tmp_path)

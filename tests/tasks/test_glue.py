@@ -107,7 +107,7 @@ def test_a_file_of_ones_own_to_test_on(texts, tmp_path, capsys):
     shutil.copy(texts / "reviews.csv", tmp_path / "reviews.csv")
     run = replace(shrunk("mlm", data=str(texts / "*.txt")), steps=1, epochs=0)
     train(run, tmp_path / "mlm")
-    run = shrunk("text", data=str(tmp_path / "reviews.csv"), start=str(tmp_path / "mlm"))
+    run = shrunk("text", data=str(tmp_path / "reviews.csv"), start=str(tmp_path / "mlm"), skip_bad=True)
     metrics = train(replace(run, steps=2, epochs=0), tmp_path / "run")
     assert list(metrics) == ["loss", "accuracy", "macro_f1"]
     (tmp_path / "reviews.csv").unlink()
@@ -120,7 +120,13 @@ def test_a_file_of_ones_own_to_test_on(texts, tmp_path, capsys):
     wrong = tmp_path / "wrong.csv"
     wrong.write_text("review,sentiment\na lovely film,fine\n")
     assert main(["eval", str(tmp_path / "run"), "--test", str(wrong)]) == 1
+    # Bad rows count unless they are asked to be left out here, though the run left out its own.
     assert f"{wrong}, line 2 has 'fine' in 'sentiment'; expected one of 'neg', 'pos'." in capsys.readouterr().err
+    wrong.write_text("review,sentiment\na lovely film,fine\na lovely film,pos\n")
+    assert main(["eval", str(tmp_path / "run"), "--test", str(wrong), "--skip-bad"]) == 0
+    assert capsys.readouterr().out.startswith("1 text: loss ")
+    assert main(["eval", str(tmp_path / "run"), "--skip-bad"]) == 1
+    assert "--skip-bad is given without --test; expected both" in capsys.readouterr().err
 
 
 def test_numbers_to_test_on(tmp_path):

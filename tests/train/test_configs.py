@@ -1,5 +1,7 @@
 """Configs as JSON, and changed from the command line."""
 
+from dataclasses import replace
+
 import pytest
 
 from lion import recipes
@@ -81,6 +83,21 @@ def test_fields_that_go_together_in_any_order():
 def test_a_run_wants_steps_or_epochs():
     with pytest.raises(ValueError, match="steps is 0 and epochs 0; expected one of them above 0"):
         Run(ImageTask(), Optim())
+
+
+def test_epochs_that_are_asked_for_count():
+    """More steps for few examples are a default, and no more."""
+    own = replace(run(), steps=0, epochs=20.0, min_steps=800)
+    assert own.steps_for(64) == 800
+    assert own.changed({"epochs": "2"}).steps_for(own.batch * 10) == 20
+    assert own.changed({"epochs": "2", "min_steps": "50"}).steps_for(own.batch * 10) == 50
+    assert own.changed({"optim.lr": "0.1"}).min_steps == 800
+
+
+def test_evaluations_take_a_tenth_of_the_time_at_most():
+    assert replace(run(), batch=32, eval_every=7).eval_every_for(1000, 10**6) == 7
+    plain = replace(run(), batch=32, eval_every=0)
+    assert [plain.eval_every_for(1000, examples) for examples in (1, 900, 1500, 10**6)] == [100, 100, 167, 500]
 
 
 def test_an_unknown_field_in_a_file_is_named():
