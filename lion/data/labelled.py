@@ -22,6 +22,7 @@ from lion.ops.checks import one_of
 from lion.terminal import listed
 
 Text = str | tuple[str, str]  # a pair, for tasks that compare two texts
+FEW_NUMBERS = 10  # classes with whole numbers for names; of more, they may be amounts
 SPLITS = ("train", "test")
 # The usual names of columns.
 PAIRS = (
@@ -210,6 +211,10 @@ def as_labels(
                 found.conclude()
                 which = f"{listed(classes)} in every row" if classes else "no label in any row"
                 raise ValueError(f"{path} has {which} of {column!r}; expected two classes or more.")
+            if by_number and len(classes) > FEW_NUMBERS:
+                found.notes["labels"] = (
+                    f"{len(classes)} whole numbers, taken for classes; if they are amounts: --numbers"
+                )
         index = {str(name): i for i, name in enumerate(classes)}
         for name, row in zip(spelt, rows, strict=True):
             if name not in index:

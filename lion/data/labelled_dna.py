@@ -22,7 +22,7 @@ from lion.limits import Holdout, SomeTokens
 from lion.ops.checks import one_of
 from lion.terminal import brief, listed
 
-NAMED = re.compile(r"(?:^|[\s|;,])(?:label|class)[=:]([^\s|;,]+)", re.IGNORECASE)
+NAMED = re.compile(r"(?:^|[\s|;,])(?:label|class)[=:](?:\"([^\"]+)\"|([^\s|;,]+))", re.IGNORECASE)
 AROUND = 60  # nucleotides of UCI's splice junctions, 30 before and 30 after it
 
 
@@ -48,8 +48,8 @@ def labelled_sequences(
     """Sequences and their labels from a table (.csv, .tsv, .txt, .json, .jsonl, .parquet, .arrow) or FASTA, of text
     also as .gz.
 
-    A FASTA header has the label as "label=..." or "class=...", or else after its last "|", or else as its last word.
-    The first header of a file decides which.
+    A FASTA header has the label as label=word, class=word or label="two words", or else after its last "|", or else as
+    its last word. The first header of a file decides which.
 
     Args:
         sequence_column, label_column: of a table; by default found by their usual names.
@@ -81,7 +81,7 @@ def _encoded(sequence: str, at: str) -> np.ndarray:
 
 def _named_label(header: str) -> str | None:
     match = NAMED.search(header)
-    return match[1] if match else None
+    return match[1] or match[2] if match else None
 
 
 def _last_part(header: str) -> str | None:
@@ -124,7 +124,8 @@ def _from_fasta(path: Path, classes: Sequence[str] | None, numbers: bool | None,
     labels, names = as_labels(path, values, lines, "its header", classes, numbers, findings)
     good = findings.usable(lines)
     if style:
-        findings.notes["columns"] = f"labels from headers, as '>{style}'"
+        words = ", a word, or several in double quotes" if style == "label=..." else ""
+        findings.notes["columns"] = f"labels from headers, as '>{style}'{words}"
     return LabelledDna(tokens, labels, names, findings.notes).part(good)
 
 

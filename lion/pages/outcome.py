@@ -55,9 +55,10 @@ class Baseline(NamedTuple):
         ours, theirs = (score(self.metric, x) for x in (metrics[self.metric], self.score))
         both = f"{self.name} reaches {theirs}{self.time}, this model {ours}"
         if not _apart(self.metric, metrics[self.metric], self.score, examples):
+            enough = " The simple model is enough." if metrics[self.metric] <= self.score else ""
             return (
                 f"It made little difference: {both}. That is no further apart than chance explains with {examples:,} "
-                "examples."
+                f"examples.{enough}"
             )
         if metrics[self.metric] > self.score:
             return f"It was worth it: {both}."

@@ -387,6 +387,7 @@ def test_tables(tmp_path, ending):
         ["a|x|yes", "b|no", "c|yes"],
         ["a some yes", "b no", "c yes"],
         ["a label=yes", "b|label=no other", "Class:yes;c"],
+        ['a label="yes" x', 'b class="no"', 'c;label="yes"'],
         ["a\tyes", "b\tno ", "c\tyes"],
     ],
 )
@@ -396,6 +397,14 @@ def test_labels_in_headers(tmp_path, headers):
     found = labelled_sequences(path)
     assert [decode(x) for x in found.tokens] == ["ACGT"] * 3
     assert (found.classes, found.labels.tolist()) == (["no", "yes"], [1, 0, 1])
+
+
+def test_labels_of_several_words_in_headers(tmp_path):
+    path = tmp_path / "x.fa"
+    path.write_text('>a label="not coding"\nACGT\n>b label=coding here\nACGT\n')
+    found = labelled_sequences(path)
+    assert found.classes == ["coding", "not coding"]
+    assert found.notes["columns"].endswith("a word, or several in double quotes")
 
 
 def test_numbers_as_labels(tmp_path):

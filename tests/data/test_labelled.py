@@ -427,6 +427,15 @@ def test_the_reviews():
     assert not {*train.texts} & {*test.texts}
 
 
+@pytest.mark.parametrize(("different", "told"), [(10, False), (11, True)])
+def test_many_whole_numbers_may_be_amounts(tmp_path, different, told):
+    path = tmp_path / "years.csv"
+    path.write_text("text,label\n" + "".join(f"words,{1990 + n % different}\n" for n in range(40)))
+    wanted = f"{different} whole numbers, taken for classes; if they are amounts: --numbers"
+    assert labelled(path).notes.get("labels") == (wanted if told else None)
+    assert "labels" not in labelled(path, numbers=True).notes
+
+
 def test_names_that_look_like_numbers(tmp_path):
     path = tmp_path / "codes.csv"
     path.write_text("text,label\n" + "".join(f"words,{x}\n" for x in ("007", "7", "1e2", "100", "7.0")))

@@ -106,6 +106,7 @@ def test_classes(tmp_path):
     [
         (0.5, "It was worth it: logistic regression on pixels reaches 50.0% in 3 s, this model 70.0%."),
         (0.68, "It made little difference: logistic regression on pixels reaches 68.0% in 3 s, this model 70.0%."),
+        (0.72, "chance explains with 200 examples. The simple model is enough."),
         (0.9, "It was not worth it yet: logistic regression on pixels reaches 90.0% in 3 s, this model 70.0%."),
     ],
 )
