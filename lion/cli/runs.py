@@ -1,6 +1,7 @@
 """`lion eval`, `lion report` and `lion generate`."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,8 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
 
 def _eval(args: argparse.Namespace) -> None:
     found = _examined(args)
-    metrics = ", ".join(f"{name} {x:.4g}" for name, x in found.metrics.items())
-    print(f"{plural(len(found.examples), found.task.unit)}: {metrics}")
+    print(f"evaluated {plural(len(found.examples), found.task.unit)}", file=sys.stderr)  # programs read the metrics
+    print(", ".join(f"{name} {x:.4g}" for name, x in found.metrics.items()))
 
 
 def _examined(args: argparse.Namespace) -> "Examined":
