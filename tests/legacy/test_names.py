@@ -71,9 +71,9 @@ def test_a_variant_of_the_weights_is_transformers_own(tmp_path):
 
 
 def test_models_by_name():
-    import timm
+    import lion.integrations.timm  # before timm, which may need its help
 
-    import lion.integrations.timm
+    import timm  # isort: skip
 
     for make in (lion.create_model, timm.create_model):
         assert make("lion_s_tiny_patch16_224", depth=1, variant="lion_d").config.variant == "lion_d"
