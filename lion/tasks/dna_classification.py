@@ -128,8 +128,8 @@ def dna_classify(variant: str = "lion_s") -> Run:
     """Classes of DNA sequences, or numbers, in a table or FASTA: `lion train dna.classify --data genes.csv`."""
     model = LongConfig(variant=variant, dim=128, depth=2, heads=4, stem=9, stem_depth=3, dropout=0.1)
     task = DnaClassificationTask(label_scale=None, tokens=512, model=model)
-    run = Run(task, Optim(lr=1e-3, weight_decay=0.05, warmup=0.1), epochs=8, min_steps=800, batch=32)
-    return replace(run, group_by_length=True)
+    optim = Optim(lr=1e-3, weight_decay=0.05, warmup=0.1)
+    return Run(task, optim, epochs=8, min_steps=800, batch=32, group_by_length=True)
 
 
 @register_recipe("dna.splice", "dna.splice_{variant}", variant=("lion_lit", "lion_d", "lion_s", "softmax"))

@@ -178,5 +178,5 @@ def series(variant: str = "lion_s") -> Run:
     """Classes of series, numbers over time, or numbers, in a table, .ts or .npz: `lion train series --data x.csv`."""
     model = LongConfig(variant=variant, dim=128, depth=2, heads=4, stem=9, stem_depth=3, dropout=0.2)
     task = SeriesTask(label_scale=None, tokens=160, smoothing=0.1, model=model)
-    run = Run(task, Optim(lr=2e-3, weight_decay=0.05, warmup=0.1), epochs=15, min_steps=1000, batch=32)
-    return replace(run, group_by_length=True)
+    optim = Optim(lr=2e-3, weight_decay=0.05, warmup=0.1)
+    return Run(task, optim, epochs=15, min_steps=1000, batch=32, group_by_length=True)
