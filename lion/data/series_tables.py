@@ -1,7 +1,9 @@
 """Tables of series: wide and long ones, with a header and without."""
 
 import datetime
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,9 @@ from lion.ops.checks import one_of
 from lion.terminal import brief, listed
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+SAMPLE = 1000  # rows that tell what a column has
+TEXTS = 3  # fields of text, and no number, that make a column one of text
+STEPS = 4  # rows of a series on average, at least, in a table that may have a row for each step
 ENDS = ("first", "last")  # columns of the label, in tables without a header
 USUAL = {  # names of columns
     "label": NAMES["label"],
@@ -47,9 +52,13 @@ def read_table(asked: Asked) -> Series:
     others = [i for i, name in enumerate(names) if i not in taken.values()]
     if not others:
         raise ValueError(f"{path} has the columns {listed(names)}; expected some with the values, too.")
+    first = list(itertools.islice(rows, 0 if findings.at_once else SAMPLE))  # or a later problem would come first
+    sample = [fields for _, fields in first if len(fields) == len(names)]
+    for i in others if asked.labelled else ():
+        _check_values(asked, names[i], [fields[i] for fields in sample])
     lines: list[Line] = []
     ids: dict[int, str] = {}  # by row; of bad rows, too, where they tell theirs
-    for row, fields in rows:
+    for row, fields in itertools.chain(first, rows):
         with findings.row(row):
             at = asked.at(row)
             if len(fields) != len(names):
@@ -72,6 +81,10 @@ def read_table(asked: Asked) -> Series:
     found = found if long else found._replace(id="")
     by = "".join(f", {what} {name!r}" for what, name in (("series by", found.id), ("sorted by", found.time)) if name)
     findings.notes["columns"] = f"labels from {found.label!r}{by}"
+    if not long and found.label and (name := _like_an_id(names, others, names.index(found.label), sample)):
+        findings.notes["columns"] += (
+            f", a row for each series (if a row is one step, and {name!r} tells whose: --id_column {name})"
+        )
     if long:
         return _grouped(asked, lines, ids, found, tuple(names[i] for i in others))
     return Series(
@@ -81,6 +94,26 @@ def read_table(asked: Asked) -> Series:
         found,
         ids=[line.id for line in lines] if ids else (),
     )
+
+
+def _check_values(asked: Asked, name: str, fields: Sequence[Any]) -> None:
+    """Refuse a column without a single number: it has no values."""
+    there = [x for x in fields if number(x) == number(x)]  # not missing
+    if len(there) >= TEXTS and not any(map(is_number, there)):
+        raise ValueError(
+            f"{asked.path} has {listed(there[:1])} in the column {name!r}, and no number; expected values. If it tells "
+            f"which series a row belongs to: --id_column {name}; if not, leave it out of the file."
+        )
+
+
+def _like_an_id(names: list[str], others: list[int], label: int, rows: list[Sequence[Any]]) -> str:
+    """The first column whose rows of the same content stand together and have one label; "": none."""
+    for i in others:
+        runs = [(key, {fields[label] for fields in run}) for key, run in itertools.groupby(rows, itemgetter(i))]
+        alone = len({key for key, _ in runs}) == len(runs)
+        if alone and 1 < len(runs) <= len(rows) / STEPS and all(len(labels) == 1 for _, labels in runs):
+            return names[i]
+    return ""
 
 
 def _table(asked: Asked) -> Table:

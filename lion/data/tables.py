@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ UNREADABLE = "get it again, or allow to read it"
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SAMPLE = 50  # rows by which the delimiter and the header are found out
 MISSING = ("", "?", "nan", "na", "n/a", "null", "none")  # what stands for nothing among numbers, in small letters
+DECIMAL_COMMA = re.compile(r"([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)")  # a number, where semicolons stand between fields
 LONGEST_NAME = 60  # characters of a column's name: what is longer is data
 Line = tuple[int, list[str]]  # the number of a row's first line in the file, and its fields
 
@@ -104,7 +106,8 @@ def text_lines(path: Path, errors: str = "strict") -> Iterator[str]:
 
 
 def delimited(path: Path, delimiter: str, *, quotes: bool, findings: Findings | None = None) -> Iterator[Line]:
-    """The number of each row's first line, and its fields. Without `findings`, the first bad row raises."""
+    """The number of each row's first line, and its fields; between semicolons, 1,5 is 1.5. Without `findings`, the
+    first bad row raises."""
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))  # the default, 131,072, is too little for texts
     lines = text_lines(path, findings.errors if findings else "strict")
     rows = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, strict=True)
@@ -129,7 +132,12 @@ def delimited(path: Path, delimiter: str, *, quotes: bool, findings: Findings | 
             continue
         if fields:  # not an empty line
             seen = True
-            yield first, fields
+            yield first, [_with_point(x) for x in fields] if delimiter == ";" else fields
+
+
+def _with_point(field: str) -> str:
+    found = DECIMAL_COMMA.fullmatch(field.strip())
+    return field if found is None else ".".join(found.groups())
 
 
 def delimiter_of(path: Path, usual: str, errors: str = "strict") -> str:

@@ -139,7 +139,7 @@ class LabelledTask(Task):
         found["split"] = f"{counts[0]:,} to train on, {counts[1]:,} to evaluate on: {self.held_out()}"
         if all(hasattr(x, "lengths") for x in sets):
             lengths = np.concatenate([x.lengths for x in sets])
-            found["tokens"] = _lengths(lengths)
+            found["tokens"] = spread_of_lengths(lengths)
             cut = getattr(self, "max_length", 0) or 0
             if many := int((lengths > cut).sum()) if cut else 0:
                 share = f"{plural(many, self.unit)} ({many / len(lengths):.1%})"
@@ -181,6 +181,6 @@ def _spread(values: np.ndarray) -> str:
     return f"{low:.4g} to {high:.4g}, median {middle:.4g}, mean {values.mean():.4g}, deviation {values.std():.4g}"
 
 
-def _lengths(lengths: np.ndarray) -> str:
+def spread_of_lengths(lengths: np.ndarray) -> str:
     middle, most = (int(x) for x in np.percentile(lengths, (50, 95)))
     return f"median {middle:,}, 95 % have up to {most:,}, the longest {lengths.max():,}"

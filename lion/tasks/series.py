@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lion.data.alignment import aligned as are_aligned
 from lion.data.findings import Findings, Problems
 from lion.data.labelled import as_labels
 from lion.data.labelled_series import LabelledSeries, Scale, SeriesExamples, in_order, labelled_series, split_series
@@ -22,7 +23,8 @@ from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel, fitted
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Input, Known, Prediction, Shown, Trained, register_task
-from lion.tasks._labelled import LabelledTask, Plain, read_notes
+from lion.tasks._labelled import LabelledTask, Plain, read_notes, spread_of_lengths
+from lion.terminal import brief, plural
 from lion.train.config import Optim, Run
 
 # Fields that the data decides.
@@ -70,7 +72,7 @@ class SeriesTask(LabelledTask):
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     smoothing: Share = 0.0  # of classes in training: so much of each goes to all alike
     max_length: TokensOrAll = 0  # steps; 0: all of a series
-    aligned: bool | None = None  # a place means the same in all series, and is learned; none: if all have one length
+    aligned: bool | None = None  # a place means the same in all series, and is learned; none: found in the data
     tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
     model: LongConfig = field(default_factory=LongConfig)
 
@@ -91,7 +93,9 @@ class SeriesTask(LabelledTask):
         train = self._series("train")
         classes = tuple(train.classes or ())
         lengths = {len(x) for split in ("train", "test") for x in self._series(split).values}
-        aligned = len(lengths) == 1 if self.aligned is None else self.aligned
+        aligned = self.aligned
+        if aligned is None:
+            aligned = len(lengths) == 1 and are_aligned(train.values, train.labels)
         model = replace(self.model, vocab_size=0, channels=self._scale().channels, classes=len(classes) or 1)
         model = replace(model, answer="sequence")
         model = fitted(model, self.max_length or max(lengths), self.tokens, aligned=aligned)
@@ -130,7 +134,9 @@ class SeriesTask(LabelledTask):
         problems = Problems(given)
         found, series = trained.known.read(given, problems)
         every = {**dict(problems.before()), **dict(zip(found.rows, series, strict=True))}  # by row
-        return [Input(place(Path(given), row) if len(every) > 1 else given, every[row]) for row in sorted(every)]
+        names = {row: place(Path(given), row) if len(every) > 1 else given for row in every}
+        names |= {row: f"{given}, {name}" for row, name in zip(found.rows, found.ids, strict=False)}
+        return [Input(names[row], every[row]) for row in sorted(every)]
 
     def predict_batch(self, trained: Trained, examples: list[Tensor]) -> list[Prediction]:
         """examples: [T, channels] each."""
@@ -145,6 +151,22 @@ class SeriesTask(LabelledTask):
 
     def notes(self) -> Mapping[str, str]:
         return read_notes(*(self._series(split).notes for split in ("train", "test")))
+
+    def facts(self, train_set: Any, eval_set: Any) -> dict[str, str]:
+        sets = [self._series(split) for split in ("train", "test")]
+        values = [x for found in sets for x in found.values]
+        lengths = np.array([len(x) for x in values])
+        one = lengths.min() == lengths.max()
+        steps = f"{lengths[0]:,} steps each" if one else f"steps: {spread_of_lengths(lengths)}"
+        count, names = values[0].shape[1], sets[0].channels
+        channels = plural(count, "channel") + (f" ({brief(', '.join(names), 60)})" if names else "")
+        gaps = sum(int(np.isnan(x).sum()) for x in values)
+        missing = f"; {gaps / sum(x.size for x in values):.1%} of the values are missing" if gaps else ""
+        found = super().facts(train_set, eval_set) | {"values": f"{channels}, {steps}{missing}"}
+        if one:
+            means = "means the same in all series, and is learned" if self.aligned else "means nothing by its place"
+            found["places"] = f"a step {means} (--aligned {str(not self.aligned).lower()}: the other way)"
+        return found
 
     def shown(self, index: int, examples: Any) -> Shown:
         return Shown("series", self._series("test").values[index])

@@ -437,3 +437,38 @@ def test_the_delimiter_is_found_out(tmp_path):
     found = read_series(tmp_path / "x.csv")
     assert [x[:, 0].tolist() for x in found.values] == [[1, 2.5], [3, 4.5]]
     assert found.labels == ["x", "y"]
+
+
+def test_a_long_table_that_is_read_as_a_wide_one_tells_the_option(tmp_path):
+    rows = [f"{who},{step},{who * step}.5,{'ab'[who % 2]}" for who in range(5) for step in range(6)]
+    path = written(tmp_path, "x.csv", "\n".join(["subject,x,y,label", *rows]))
+    found = labelled_series(path)
+    assert len(found.values) == 30
+    assert "--id_column subject" in found.notes["columns"]
+    found = labelled_series(path, ("subject", ""))
+    assert [x.shape for x in found.values] == [(6, 2)] * 5
+    assert "--id_column" not in found.notes["columns"]
+    rows = [f"{x},{x % 3},{x * x % 7},{'ab'[x % 2]}" for x in range(30)]  # a wide one
+    path = written(tmp_path, "y.csv", "\n".join(["s1,s2,s3,label", *rows]))
+    assert "--id_column" not in labelled_series(path).notes["columns"]
+
+
+def test_a_column_of_text_has_no_values(tmp_path):
+    path = written(tmp_path, "x.csv", "who,x,y,label\nann,1,2,a\nann,3,4,a\nbob,5,6,b\n")
+    with pytest.raises(ValueError, match=r"'ann' in the column 'who', and no number; .*--id_column who"):
+        labelled_series(path)
+    assert len(labelled_series(path, ("who", "")).values) == 2
+
+
+def test_decimal_commas_between_semicolons(tmp_path):
+    path = written(tmp_path, "x.csv", "label;s1;s2\na;1,5;-2,25e1\nb;3;,\n")
+    with pytest.raises(BadData, match="',' in 's2'; expected a number"):
+        labelled_series(path)
+    path = written(tmp_path, "x.csv", "label;s1;s2\n0,5;1,5;-2,25e1\n1,25;3; 4,0\n")
+    found = labelled_series(path)
+    same([x[:, 0] for x in found.values], [[1.5, -22.5], [3, 4]])
+    assert found.classes is None
+    assert found.labels.tolist() == [0.5, 1.25]
+    path = written(tmp_path, "y.csv", 'label,s1,s2\na,"1,5",2\nb,3,4\n')  # thousands, or tenths?
+    with pytest.raises(BadData, match="'1,5' in 's1'; expected a number"):
+        labelled_series(path)

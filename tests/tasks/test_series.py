@@ -306,7 +306,7 @@ def test_one_series_with_a_bad_step_is_not_predicted(tmp_path):
     assert "line 5 has 1 fields" in str(second.error)
     (tmp_path / "two.csv").write_text("series,step,x\na,0,1\nb,0,1\na,1,one\nb,1,2\n")
     first, second = predict_each(run, [str(tmp_path / "two.csv")])
-    assert (first.input.name, first.error) == (f"{tmp_path}/two.csv, line 3", None)
+    assert (first.input.name, first.error) == (f"{tmp_path}/two.csv, b", None)  # by its id
     assert "line 4 has 'one'" in str(second.error)
 
 
@@ -350,3 +350,25 @@ def test_every_parameter_learns(wide):
     for name, x in model.named_parameters():
         assert x.grad is not None, name
         assert x.grad.abs().sum() > 0, name
+
+
+def test_what_was_read_and_whether_it_is_aligned(wide, tmp_path):
+    task = SeriesTask(data=str(wide), model=SMALL).resolved()
+    found = task.facts(task.train_set(0), task.eval_set())
+    assert found["values"] == "1 channel, 24 steps each"
+    assert found["places"].startswith("a step means the same in all series")
+    generator = np.random.default_rng(SEED)
+    rows = np.zeros((120, 200))
+    for row, width in zip(rows, (2, 6) * 60, strict=True):  # bumps, anywhere
+        first = generator.integers(190)
+        row[first : first + width] = width**-0.5
+    path = write_wide(tmp_path / "bumps.csv", rows, ["narrow", "wide"] * 60)
+    task = SeriesTask(data=str(path), model=SMALL).resolved()
+    assert not task.aligned
+    assert "--aligned true" in task.facts(task.train_set(0), task.eval_set())["places"]
+    path = tmp_path / "long.csv"
+    path.write_text("id,x,y,label\n1,1,,a\n1,2,5,a\n2,3,6,b\n2,4,7,b\n2,4,7,b\n3,1,2,a\n4,1,1,b\n3,1,2,a\n4,1,1,b\n")
+    task = SeriesTask(data=str(path), model=SMALL).resolved()
+    found = task.facts(task.train_set(0), task.eval_set())
+    assert found["values"].startswith("2 channels (x, y), steps: median 2, 95 % have up to 2, the longest 3; 5.6% of")
+    assert "places" not in found
