@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from lion.data import digests
+from lion.data.augment import draws
 from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
 from lion.data.findings import BadRow, Findings
 from lion.data.sources.fetching import FETCHED, located
@@ -301,8 +302,18 @@ class LabelledTexts(LabelledRows):
         labels: Sequence[int] | Sequence[float] | np.ndarray,
         tokenizer: TextTokenizer,
         max_length: int = 0,
+        *,
+        crop: int = 0,
+        drop: float = 0.0,
+        seed: int = 0,
     ):
-        """max_length: longer texts are cut; 0: none is."""
+        """
+        Args:
+            max_length: longer texts are cut; 0: none is.
+            crop, drop: for training, where parts of a text take less time than the whole, and are harder to learn by
+                heart: of longer texts, a window of `crop` tokens (0: all; pairs of texts stay whole); and of all, about
+                this share of the tokens is left out, but for the first. Which ones is random, and new in every epoch.
+        """
         if len(texts) != len(labels) or not len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(labels)} labels; expected one label per text.")
         pairs = sum(not isinstance(text, str) for text in texts)
@@ -315,6 +326,7 @@ class LabelledTexts(LabelledRows):
             for i, row in zip(long, _tokens(tokenizer, [texts[i] for i in long], max_length), strict=True):
                 rows[i] = row
         self.max_length = max_length or int(self.lengths.max())
+        self.crop, self.drop, self.seed = 0 if pairs else crop, drop, seed
         self.pad_id = next((x for x in (tokenizer.pad_id, tokenizer.eos_id) if x is not None), 0)
         self.types = np.concatenate([row[1] for row in rows]).astype(np.int8) if pairs else None
         super().__init__([row[0] for row in rows], labels)
@@ -322,15 +334,29 @@ class LabelledTexts(LabelledRows):
     def digest(self) -> str:
         return digests.digest(self.ids, self.ends, self.types, self.labels)
 
+    @property
+    def row_lengths(self) -> np.ndarray:
+        """The tokens of each in a batch, before some are left out, [N]."""
+        lengths = super().row_lengths
+        return np.minimum(lengths, self.crop) if self.crop else lengths
+
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` [B, T], padded to a multiple of 8, or to `max_length` if that is less; `mask` [B, T], True for
         tokens; `label` [B]; for pairs `token_type_ids` [B, T], 0 for the first text and 1 for the second."""
-        _, indices = split_keys(keys)
+        epochs, indices = split_keys(keys)
         starts = np.where(indices > 0, self.ends[indices - 1], 0)
-        lengths = self.ends[indices] - starts
-        width = padded_width(int(lengths.max()), self.max_length)
-        mask = np.arange(width) < lengths[:, None]  # [B, T]
-        places = np.where(mask, starts[:, None] + np.arange(width), 0)
+        whole = self.ends[indices] - starts
+        lengths = np.minimum(whole, self.crop) if self.crop else whole
+        mask = np.arange(padded_width(int(lengths.max()), self.max_length)) < lengths[:, None]  # [B, T]
+        places = starts[:, None] + np.arange(mask.shape[1])
+        if self.crop or self.drop:
+            drawn = draws(self.seed, epochs, indices, count=mask.shape[1])
+            places[:, 1:] += (drawn[:, 0] * (whole - lengths + 1)).astype(np.int64)[:, None]
+            kept = mask & (drawn >= self.drop)
+            kept[:, 0] = True
+            order = np.argsort(~kept, axis=1, kind="stable")[:, : padded_width(int(kept.sum(1).max()), self.max_length)]
+            places, mask = (np.take_along_axis(x, order, 1) for x in (places, kept))
+        places = np.where(mask, places, 0)
         batch = {
             "input_ids": torch.from_numpy(np.where(mask, self.ids[places], self.pad_id).astype(np.int64)),
             "mask": torch.from_numpy(mask),

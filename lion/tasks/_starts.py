@@ -27,8 +27,12 @@ MOST = 2.0  # of its tokens for a word: English has 1.2 to 1.6, other languages 
 class Start(Protocol):
     def tokenizer(self) -> TextTokenizer: ...
 
-    def model(self, wanted: EncoderConfig, longest: int) -> EncoderConfig:
-        """The config of the model for texts of up to so many tokens; what can be chosen is as wanted."""
+    def model(self, wanted: EncoderConfig, longest: int, crop: int) -> EncoderConfig:
+        """The config of the model for texts of up to so many tokens; what can be chosen is as wanted.
+
+        Args:
+            crop: the tokens of windows that are trained on; 0: texts are whole.
+        """
         ...
 
     def classifier(self, config: "LionConfig") -> nn.Module:
@@ -57,7 +61,7 @@ class OfLion:
     def tokenizer(self) -> TextTokenizer:
         return tokenizer_of_model(self.folder, self.config.vocab_size)
 
-    def model(self, wanted: EncoderConfig, longest: int) -> EncoderConfig:
+    def model(self, wanted: EncoderConfig, longest: int, crop: int) -> EncoderConfig:
         return replace(self.config.encoder(), dropout=wanted.dropout)
 
     def classifier(self, config: "LionConfig") -> nn.Module:
@@ -88,8 +92,8 @@ class OfBert:
     def tokenizer(self) -> TextTokenizer:
         return tokenizer_of_model(bert_folder(self.name), trained_bert(self.name, "start").config.vocab_size)
 
-    def model(self, wanted: EncoderConfig, longest: int) -> EncoderConfig:
-        """With the BERT's positions, where it has enough; longer texts have none."""
+    def model(self, wanted: EncoderConfig, longest: int, crop: int) -> EncoderConfig:
+        """With the BERT's positions, where it has enough; without, where texts are longer or in windows."""
         from lion.integrations.hf import LionConfig
         from lion.integrations.hf.conversion import kept_fields, positions_of
 
@@ -98,7 +102,7 @@ class OfBert:
         kept = {name: getattr(own, name) for name in ("dim", "heads", "mlp_dim", "vocab_size", "token_types")}
         kept |= {name: getattr(own, name) for name in ("pad_token", "norm_eps", "init_std")}
         model, places = replace(wanted, **kept, depth=min(wanted.depth, own.depth)), len(positions_of(bert))
-        return placed(model, places, aligned=longest <= places)
+        return placed(model, places, aligned=longest <= min(places, crop or places))
 
     def classifier(self, config: "LionConfig") -> nn.Module:
         from lion.integrations.hf import LionForSequenceClassification

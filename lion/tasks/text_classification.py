@@ -14,7 +14,7 @@ from lion.data.batches import padded
 from lion.data.glue import GLUE, glue
 from lion.data.labelled import Labelled, LabelledTexts, Text, chosen_cut, imdb, labelled
 from lion.data.tokenizers import TextTokenizer, load_tokenizer
-from lion.limits import OneOf, Positive, Share, TokensOrAll, Vocabulary
+from lion.limits import OneOf, Positive, Share, ShareBelowOne, TokensOrAll, Vocabulary
 from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig
 from lion.models.heads import POOLINGS
@@ -28,6 +28,7 @@ from lion.tasks._berts import FETCHED
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.tasks._starts import start_of, usable
 from lion.tasks._tokenized import OF_TOKENIZER, TokenizedTask, check_text, tokenizer_of, trained_tokenizer, with_room
+from lion.terminal import plural
 from lion.train.config import Optim, Run
 
 
@@ -53,12 +54,15 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     tokenizer: str = ""
     vocab_size: Vocabulary = 8192  # tokens of a tokenizer that is made
     max_length: TokensOrAll | None = None  # tokens of a text; 0: all; none: one in a hundred is cut, if much longer
+    crop: TokensOrAll = 0  # in training, a random window of so many tokens of longer texts; 0: all. Pairs stay whole,
+    # and all texts where positions are learned
+    drop_tokens: ShareBelowOne = 0.0  # in training, about this share of a text's tokens is left out, others every epoch
     start: str = ""  # to go on from: a run of `mlm` or `text`, its model (all of `model` but dropout is decided then),
     # or the first layers of "minilm" or of a BERT's folder (all but its size can be chosen); "": nothing
     pooling: Annotated[str, OneOf(POOLINGS)] = "cls"  # what is classified: the first token, or the "mean"
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
-    tunable = ("smoothing",)
+    tunable = ("smoothing", "crop", "drop_tokens")
     decided = OF_TOKENIZER
     known = KnownTexts
     usage = "lion predict {run} 'a text'"
@@ -80,15 +84,19 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         tokenizer = found.text_tokenizer()
         if found.start:
             longest = found._cut(tokenizer) or int(found._lengths(tokenizer).max())
-            model = start_of(found.start).model(self.model, longest)
+            model = start_of(found.start).model(self.model, longest, self.crop)
             most = model.max_tokens if model.positions == "learned" else 0
-            return replace(found, model=model, max_length=found._cut(tokenizer, most))
+            return found._placed(model, found._cut(tokenizer, most))
         model = replace(self.model, vocab_size=tokenizer.vocab_size, pad_token=tokenizer.pad_id)
         cut = found._cut(tokenizer)
         if model.positions == "learned":
             cut = cut or int(found._lengths(tokenizer).max())
             model = with_room(model, cut)
-        return replace(found, model=model, max_length=cut)
+        return found._placed(model, cut)
+
+    def _placed(self, model: EncoderConfig, cut: int) -> "TextClassificationTask":
+        """With this model. A window of a text does not know its place: none is taken where positions are learned."""
+        return replace(self, model=model, max_length=cut, crop=0 if model.positions == "learned" else self.crop)
 
     def _cut(self, tokenizer: TextTokenizer, most: int = 0) -> int:
         """The tokens that texts are cut to; `most`: those that there are learned positions for."""
@@ -128,8 +136,15 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         return "a fifth of every class" if self.dataset == "imdb" else "its validation set"
 
     def facts(self, train_set: Any, eval_set: Any) -> dict[str, str]:
-        start = {"start": start_of(self.start).words(self.model)} if self.start else {}
-        return super().facts(train_set, eval_set) | start
+        found = super().facts(train_set, eval_set)
+        parts = []
+        if train_set.crop and (long := int((train_set.lengths > train_set.crop).sum())):
+            parts.append(f"{plural(long, 'longer text')} in windows of {train_set.crop:,} tokens")
+        if self.drop_tokens:
+            parts.append(f"without {self.drop_tokens:.0%} of the tokens")
+        if parts:
+            found["training"] = f"{', '.join(parts)}, others in every epoch; evaluation and prediction read all"
+        return found | ({"start": start_of(self.start).words(self.model)} if self.start else {})
 
     def notes(self) -> Mapping[str, str]:
         return read_notes(*(self.texts(split).notes for split in ("train", "test")))
@@ -164,15 +179,15 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         return start_of(self.start).classifier(config)
 
     def train_set(self, seed: int) -> Examples:
-        return self._examples("train")
+        return self._examples("train", crop=self.crop, drop=self.drop_tokens, seed=seed)
 
     def eval_set(self) -> Examples:
         return self._examples("test")
 
-    def _examples(self, split: str) -> LabelledTexts:
+    def _examples(self, split: str, **parts: Any) -> LabelledTexts:
         found = self.texts(split)
         with working("tokenizing the texts"):
-            return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length or 0)
+            return LabelledTexts(found.texts, found.labels, self.text_tokenizer(), self.max_length or 0, **parts)
 
     def plain(self) -> Plain | None:
         if self.dataset != "file":
@@ -273,7 +288,7 @@ TEXT_METRICS = {
 def text(variant: str = "lion_s") -> Run:
     """Classes of your own texts or numbers, in a table with columns for both: `lion train text --data reviews.csv`."""
     model = placed(replace(ENCODERS["small"], variant=variant, depth=2, dropout=0.1))
-    task = TextClassificationTask(label_scale=None, start=FETCHED, pooling="mean", model=model)
+    task = TextClassificationTask(label_scale=None, crop=192, start=FETCHED, pooling="mean", model=model)
     optim = Optim(lr=3e-4, weight_decay=0.01, schedule="linear", warmup=0.1)
     return Run(task, optim, epochs=3, min_steps=200, batch=32, group_by_length=True)
 

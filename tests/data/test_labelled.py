@@ -16,6 +16,7 @@ from lion.data.labelled import LabelledTexts, imdb, labelled
 from lion.data.tokenizers import ByteTokenizer
 from lion.tasks._base import forget
 from lion.tasks.text_classification import TextClassificationTask
+from tests import SEED
 from tests.data.test_packed import Causal
 
 REVIEWS = FETCHED["imdb"].file
@@ -441,3 +442,62 @@ def test_names_that_look_like_numbers(tmp_path):
     path.write_text("text,label\n" + "".join(f"words,{x}\n" for x in ("007", "7", "1e2", "100", "7.0")))
     assert labelled(path).classes == ["007", "7", "100", "1e2"]
     assert labelled(path).labels.tolist() == [0, 1, 3, 2, 1]
+
+
+class Words:
+    """A tokenizer of words that are numbers."""
+
+    pad_id, eos_id = 0, None
+
+    def encode(self, texts, *, specials, max_length=None):
+        return [[1, *map(int, text.split()), 2][:max_length] for text in texts]
+
+
+def test_windows_and_tokens_left_out_in_training():
+    texts = [" ".join(str(10 * n + i) for i in range(3, 3 + length)) for n, length in ((10, 40), (100, 4))]
+    whole = LabelledTexts(texts, [0, 1], Words())
+    rows = [
+        x[m].tolist()
+        for x, m in zip(*(whole.__getitems__([(0, 0), (0, 1)])[k] for k in ("input_ids", "mask")), strict=False)
+    ]
+    parts = LabelledTexts(texts, [0, 1], Words(), crop=16, seed=SEED)
+    assert parts.row_lengths.tolist() == [16, 6]
+    seen = set()
+    for epoch in range(40):
+        batch = parts.__getitems__([(epoch, 0), (epoch, 1)])
+        assert batch["input_ids"].shape == (2, 16)
+        window, short = (x[m].tolist() for x, m in zip(batch["input_ids"], batch["mask"], strict=True))
+        first = rows[0].index(window[1])
+        assert window == [1, *rows[0][first : first + 15]]
+        assert short == rows[1]
+        seen.add(first)
+    assert len(seen) > 10
+    assert max(seen) <= 42 - 15
+    again = parts.__getitems__([(39, 0), (39, 1)])
+    assert all(torch.equal(again[name], batch[name]) for name in batch)  # by seed, epoch and index alone
+
+    fewer = LabelledTexts(texts, [0, 1], Words(), drop=0.5, seed=SEED)
+    counts = []
+    for epoch in range(40):
+        batch = fewer.__getitems__([(epoch, 0), (epoch, 1)])
+        left = [x[m].tolist() for x, m in zip(batch["input_ids"], batch["mask"], strict=True)]
+        for some, row in zip(left, rows, strict=True):
+            assert some[0] == 1
+            assert some == [x for x in row if x in some]  # in their order
+        counts.append(len(left[0]))
+        assert batch["mask"].shape[1] < max(map(len, left)) + 8  # no wider than needed
+    assert 16 < sum(counts) / 40 < 28
+    assert not torch.equal(fewer.__getitems__([(0, 0)])["input_ids"], fewer.__getitems__([(1, 0)])["input_ids"])
+
+
+def test_pairs_stay_whole_but_for_tokens_left_out():
+    class Pairs(Words):
+        def encode_pairs(self, pairs, *, max_length=None):
+            return [([1, 5, 6, 2, 7, 8, 9, 2], [0, 0, 0, 0, 1, 1, 1, 1]) for _ in pairs]
+
+    found = LabelledTexts([("5 6", "7 8 9")], [0], Pairs(), crop=4, drop=0.4, seed=SEED)
+    for epoch in range(20):
+        batch = found.__getitems__([(epoch, 0)])
+        ids, kinds = batch["input_ids"][batch["mask"]], batch["token_type_ids"][batch["mask"]]
+        assert ids[0] == 1
+        assert all(kinds[ids == x].eq(kind).all() for x, kind in ((5, 0), (6, 0), (7, 1), (8, 1), (9, 1)))
