@@ -131,7 +131,8 @@ class LabelledTask(Task):
     def facts(self, train_set: Any, eval_set: Any) -> dict[str, str]:
         sets, counts = (train_set, eval_set), (len(train_set), len(eval_set))
         labels = [np.asarray(x.labels) for x in sets]
-        found = {"examples": f"{plural(sum(counts), self.unit)} from {self.source()}", "skipped": "", **self.notes()}
+        first, more = (counts[0], f", {counts[1]:,} from {self.test}") if self.test else (sum(counts), "")
+        found = {"examples": f"{plural(first, self.unit)} from {self.source()}{more}", "skipped": "", **self.notes()}
         if self.numbers:
             found["numbers"] = _spread(np.concatenate(labels))
         else:

@@ -102,7 +102,7 @@ def test_numbers_and_a_test_file(tmp_path):
     test.write_text("\n".join(["text,score", *rows[:5], "none,"]))
     task = shrunk("text", data=str(data), test=str(test), skip_bad=True).task.resolved()
     facts = task.facts(task.train_set(0), task.eval_set())
-    assert facts["examples"] == f"45 texts from {data}"
+    assert facts["examples"] == f"40 texts from {data}, 5 from {test}"
     assert facts["numbers"].startswith("0 to 3.9, median ")
     assert facts["split"] == f"40 to train on, 5 to evaluate on: all of {test}"
     assert facts["skipped"] == "to evaluate on: 1 row: 1 without a label"

@@ -269,7 +269,7 @@ def test_bad_rows_are_skipped(wide, tmp_path, capsys):
     facts = json.loads((tmp_path / "run" / "data.json").read_text())
     first = "1 with too many or too few fields, 1 without a label, 1 with a value that is not finite"
     assert facts["skipped"] == f"3 rows: {first}; to evaluate on: 1 row: 1 without a label"
-    assert facts["examples"] == f"64 series from {data}"
+    assert facts["examples"] == f"60 series from {data}, 4 from {test}"
     assert facts["columns"] == "labels from 'label'"
     assert set(evaluate(tmp_path / "run")) == {"loss", "accuracy", "macro_f1"}
 

@@ -63,6 +63,21 @@ def test_the_first_layers_of_a_bert(texts, minilm, variant, named, length, place
         assert encoder.embeddings.positions is None
 
 
+def test_windows_of_texts_have_no_places(texts, minilm):
+    """Their positions would not be those that the whole text is read with."""
+    task = replace(recipes.recipe("text").task, data=str(texts / "reviews.csv"), start=str(minilm), max_length=64)
+    found = replace(task, crop=32).resolved()
+    assert (found.model.positions, found.crop) == ("none", 32)
+    training, held_out = found.train_set(0), found.eval_set()
+    assert training.crop == 32
+    assert not held_out.crop
+    words = found.facts(training, held_out)["training"]
+    assert "longer texts in windows of 32 tokens" in words
+    assert replace(task, crop=64).resolved().model.positions == "learned"  # no text is longer
+    softmax = replace(task, crop=32, model=replace(task.model, variant="softmax")).resolved()
+    assert (softmax.model.positions, softmax.crop) == ("learned", 0)
+
+
 def test_a_run_that_started_from_a_bert_is_on_its_own(texts, minilm, tmp_path, monkeypatch, capsys):
     run = replace(shrunk("text", data=str(texts / "reviews.csv"), start="minilm"), steps=4, epochs=0, save_every=2)
     train(run, tmp_path / "run")
