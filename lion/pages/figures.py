@@ -44,7 +44,7 @@ MARKERS = {  # outlines around 0
 }
 VOID = {"br", "img", "meta", "source"}
 WIDTH, HEIGHT = 420, 270
-LEFT, RIGHT, TOP, BOTTOM = 50, 14, 32, 44
+LEFT, RIGHT, TOP, BOTTOM = 50, 22, 32, 44
 
 
 class Html(str):
