@@ -9,7 +9,9 @@ import torch
 
 from lion.configs import checked
 from lion.data import digests
+from lion.data.augment import scatter
 from lion.data.batches import Batch, LabelledRows, padded_width, split_keys
+from lion.data.distortion import Distortion
 from lion.data.findings import Findings
 from lion.data.labelled import as_labels
 from lion.data.series import read_series
@@ -125,12 +127,23 @@ class SeriesExamples(LabelledRows):
 
     Args:
         max_length: steps of a series; longer ones are cut. 0: all of them.
+        distortion: for training; what it does depends on seed, epoch and index.
     """
 
-    def __init__(self, values: Sequence[np.ndarray], labels: np.ndarray, scale: Scale, max_length: int = 0):
+    def __init__(
+        self,
+        values: Sequence[np.ndarray],
+        labels: np.ndarray,
+        scale: Scale,
+        max_length: int = 0,
+        *,
+        distortion: Distortion | None = None,
+        seed: int = 0,
+    ):
         if len(values) != len(labels) or not len(values):
             raise ValueError(f"there are {len(values)} series and {len(labels)} labels; expected one label each.")
         self.longest = min(max(map(len, values)), max_length or 1 << 30)
+        self.distortion, self.seed, self.channels = distortion, seed, len(scale.mean)
         super().__init__([scale.apply(x[: self.longest]) for x in values], labels)
 
     def digest(self) -> str:
@@ -139,13 +152,17 @@ class SeriesExamples(LabelledRows):
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`values` [B, T, channels], padded with 0 to a multiple of 8, or to the longest series if that is less; `mask`
         [B, T], True for steps; `label` [B]."""
-        _, indices = split_keys(keys)
+        epochs, indices = split_keys(keys)
         starts = np.where(indices > 0, self.ends[indices - 1], 0)
         lengths = self.ends[indices] - starts
+        seeds = scatter(self.seed, epochs, indices)
         mask = np.arange(padded_width(int(lengths.max()), self.longest)) < lengths[:, None]  # [B, T]
         values = np.zeros((*mask.shape, self.ids.shape[1]), np.float32)
-        for row, start, length in zip(values, starts, lengths, strict=True):
-            row[:length] = self.ids[start : start + length]
+        for row, start, length, seed in zip(values, starts, lengths, seeds, strict=True):
+            found = self.ids[start : start + length]
+            if self.distortion:
+                found = self.distortion(found, self.channels, np.random.default_rng(seed))
+            row[:length] = found
         return {
             "values": torch.from_numpy(values),
             "mask": torch.from_numpy(mask),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lion.data.alignment import aligned as are_aligned
+from lion.data.distortion import Distortion
 from lion.data.findings import Findings, Problems
 from lion.data.labelled import as_labels
 from lion.data.labelled_series import LabelledSeries, Scale, SeriesExamples, in_order, labelled_series, split_series
@@ -72,6 +73,7 @@ class SeriesTask(LabelledTask):
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     smoothing: Share = 0.0  # of classes in training: so much of each goes to all alike
     max_length: TokensOrAll = 0  # steps; 0: all of a series
+    distortion: Distortion = field(default_factory=Distortion)  # of classes in training
     aligned: bool | None = None  # a place means the same in all series, and is learned; none: found in the data
     tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
     model: LongConfig = field(default_factory=LongConfig)
@@ -79,7 +81,7 @@ class SeriesTask(LabelledTask):
     unit = "series"
     share = "a fifth"
     reads = "file"
-    tunable = ("smoothing",)
+    tunable = ("smoothing", "distortion")
     decided = OF_SERIES
     known = KnownSeries
     usage = "lion predict {run} FILE"
@@ -107,7 +109,8 @@ class SeriesTask(LabelledTask):
         return to_train(lambda: LongModel(self.model))
 
     def train_set(self, seed: int) -> Examples:
-        return self._examples("train")
+        """Numbers often depend on the very values: those are not distorted."""
+        return self._examples("train", distortion=None if self.numbers else self.distortion, seed=seed)
 
     def eval_set(self) -> Examples:
         return self._examples("test")
@@ -183,11 +186,11 @@ class SeriesTask(LabelledTask):
     def _scale(self) -> Scale:
         return Scale.of([x[: self.max_length or None] for x in self._series("train").values])
 
-    def _examples(self, split: str) -> SeriesExamples:
+    def _examples(self, split: str, **distorted: Any) -> SeriesExamples:
         train, found, scale = self._series("train"), self._series(split), self._scale()
         path = self.test if split == "test" and self.test else self.data
         values = in_order(found, train.channels, len(scale.mean), path)
-        return SeriesExamples(values, found.labels, scale, self.max_length)
+        return SeriesExamples(values, found.labels, scale, self.max_length, **distorted)
 
 
 def _answers(model: nn.Module, values: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -199,6 +202,7 @@ def _answers(model: nn.Module, values: Tensor, mask: Tensor | None = None) -> Te
 def series(variant: str = "lion_s") -> Run:
     """Classes of series, numbers over time, or numbers, in a table, .ts or .npz: `lion train series --data x.csv`."""
     model = LongConfig(variant=variant, dim=128, depth=2, heads=4, stem=9, stem_depth=3, dropout=0.2)
-    task = SeriesTask(label_scale=None, tokens=160, smoothing=0.1, model=model)
+    distortion = Distortion(warp=0.03, jitter=0.05, scale=0.1)
+    task = SeriesTask(label_scale=None, tokens=160, smoothing=0.1, distortion=distortion, model=model)
     optim = Optim(lr=2e-3, weight_decay=0.05, warmup=0.1)
     return Run(task, optim, epochs=15, min_steps=1000, batch=32, group_by_length=True)

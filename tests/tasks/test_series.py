@@ -372,3 +372,13 @@ def test_what_was_read_and_whether_it_is_aligned(wide, tmp_path):
     found = task.facts(task.train_set(0), task.eval_set())
     assert found["values"].startswith("2 channels (x, y), steps: median 2, 95 % have up to 2, the longest 3; 5.6% of")
     assert "places" not in found
+
+
+def test_classes_are_distorted_in_training_alone(wide, tmp_path):
+    task = replace(recipes.recipe("series").task, data=str(wide), model=SMALL).resolved()
+    training, held_out = task.train_set(0), task.eval_set()
+    assert training.distortion == task.distortion
+    assert task.distortion
+    assert held_out.distortion is None
+    path = write_wide(tmp_path / "numbers.csv", waves(30), [f"{i / 7:.3f}" for i in range(30)])
+    assert replace(task, data=str(path), classes=(), aligned=None).resolved().train_set(0).distortion is None
