@@ -226,7 +226,7 @@ def test_a_plot_has_a_marker_with_words_for_every_point():
     x, y = Axis.linear("step", 0, 10), Axis.linear("loss", 0, 1)
     drawn = plot([Line("scan", [(0, 0), (10, 1)], ["first", "last"])], x, y, "a <plot>")
     Words.of(drawn)
-    assert 'points="0.0,194.0 356.0,0.0"' in drawn
+    assert 'points="0.0,194.0 348.0,0.0"' in drawn
     assert drawn.count("<title>") == 2
     assert "a &lt;plot&gt;" in drawn
 
