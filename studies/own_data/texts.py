@@ -91,6 +91,10 @@ def reuters_r8():
     write_text("reuters_r8", *capped(*(unique(orange_tab(f"reuters-r8-{p}.tab")) for p in ("train", "test"))))
 
 
+def reuters_r52():
+    write_text("reuters_r52", *capped(*(unique(orange_tab(f"reuters-r52-{p}.tab")) for p in ("train", "test"))))
+
+
 def spamassassin():
     """Subject and body (headers left out: they give the mailing list away), at most 2,000 characters."""
     examples = []
@@ -165,6 +169,7 @@ TEXTS = (
     rotten_tomatoes,
     newsgroups,
     reuters_r8,
+    reuters_r52,
     bbc_news,
     spamassassin,
     languages,
