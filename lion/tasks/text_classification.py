@@ -288,10 +288,10 @@ TEXT_METRICS = {
 def text(variant: str = "lion_s") -> Run:
     """Classes of your own texts or numbers, in a table with columns for both: `lion train text --data reviews.csv`."""
     model = placed(replace(ENCODERS["small"], variant=variant, depth=2, dropout=0.1))
-    parts: dict[str, Any] = {"crop": 256, "drop_tokens": 0.3}
+    parts: dict[str, Any] = {"crop": 128, "drop_tokens": 0.3}
     task = TextClassificationTask(label_scale=None, start=FETCHED, pooling="mean", model=model, **parts)
-    optim = Optim(lr=3e-4, weight_decay=0.01, schedule="linear", warmup=0.1)
-    return Run(task, optim, epochs=4, min_steps=200, batch=32, group_by_length=True)
+    optim = Optim(lr=3e-4, head=10.0, weight_decay=0.01, schedule="linear", warmup=0.1)
+    return Run(task, optim, epochs=4, epochs_many=8, min_steps=200, batch=32, group_by_length=True)
 
 
 @register_recipe("text.imdb_{variant}", variant=VARIANTS)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 from lion import configs, fields, files, legacy, limits
 from lion.tasks import Task, kinds, task_class
@@ -11,6 +11,7 @@ from lion.train.distill import read_from_file
 
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("float32", "bfloat16")
+MANY = 4  # classes, which take longer to tell apart than two
 EVALS = (2, 10)  # evaluations in all, at least and at most
 EVAL_TIME = 0.3  # of the examples of all steps, which take three times as long to train on
 
@@ -20,6 +21,7 @@ class Optim:
     """AdamW."""
 
     lr: limits.Positive = 1e-3  # the largest learning rate
+    head: limits.Positive = 1.0  # so many times that for the classifier: a new one, behind layers that are trained
     weight_decay: limits.Weight = 0.05  # of weight matrices; biases, norms and decays have none
     betas: tuple[limits.ShareBelowOne, limits.ShareBelowOne] = (
         0.9,
@@ -42,6 +44,7 @@ class Run:
     optim: Optim = field(default_factory=Optim)
     steps: limits.Steps = 0  # 0: as many as `epochs` take
     epochs: limits.Epochs = 0.0  # passes over the training set
+    epochs_many: limits.Epochs = 0.0  # in place of `epochs`, where there are four classes or more; 0: the same
     min_steps: limits.Steps = 0  # at least so many: more epochs, where there are few examples
     batch: limits.Batch = 128  # examples per step, over all processes and micro-batches
     accumulate: limits.Parts = 1  # micro-batches per process and step
@@ -65,7 +68,9 @@ class Run:
 
     def steps_for(self, examples: int) -> int:
         """The steps of the whole run, with so many examples for training."""
-        return self.steps or max(1, self.min_steps, round(self.epochs * examples / self.batch))
+        many = len(getattr(self.task, "classes", ())) >= MANY
+        epochs = self.epochs_many if many and self.epochs_many else self.epochs
+        return self.steps or max(1, self.min_steps, round(epochs * examples / self.batch))
 
     def eval_every_for(self, steps: int, examples: int) -> int:
         """The steps between evaluations of so many examples, which are to take a tenth of the time at most."""
@@ -96,8 +101,8 @@ class Run:
         changed = replace(configs.changed(self, own), task=task)
         # Steps go before epochs, unless epochs alone are set.
         by_epochs = "epochs" in own and "steps" not in own and changed.epochs
-        least = changed.min_steps if "min_steps" in own else 0
-        return replace(changed, steps=0, min_steps=least) if by_epochs else changed
+        others = {name: 0 for name in ("steps", "min_steps", "epochs_many") if name not in own}
+        return replace(changed, **cast(Any, others)) if by_epochs else changed
 
     def _check_names(self, changes: Mapping[str, str]) -> None:
         """Refuse fields that there are not, and those that something else decides."""

@@ -38,7 +38,7 @@ SHUFFLE, NOISE, DATA, MODEL = range(4)  # uses of seeds
 
 def train(
     run: Run,
-    folder: Path,
+    folder: Path | str,
     *,
     resume: bool = False,
     accept: Sequence[str] = (),
@@ -57,7 +57,7 @@ def train(
         command: what began the run, for run.json.
     """
     with together():
-        trainer = Trainer(run, folder, resume, accept, {"recipe": recipe, "command": command}, device)
+        trainer = Trainer(run, Path(folder), resume, accept, {"recipe": recipe, "command": command}, device)
         with trainer.closing():
             return trainer.run()
 
@@ -248,7 +248,7 @@ class Trainer:
         """One step of the optimizer."""
         rate = learning_rate(self.config.optim, step, self.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["factor"]
         self.model.train()
         totals: dict[str, Tensor] = {}
         norm = torch.zeros(())

@@ -8,22 +8,24 @@ from torch import Tensor, nn
 
 from lion.train.config import Optim
 
+HEADS = ("classifier.", "head.")  # names of classifiers' parameters, in transformers and in timm
+
 
 def make_optimizer(model: nn.Module, optim: Optim) -> torch.optim.AdamW:
-    """AdamW. Norms, biases, tokens and decays have no weight decay."""
+    """AdamW. Norms, biases, tokens and decays have no weight decay. A group's learning rate is `factor` times that of
+    the step."""
     no_weights: Callable[[], set[str]] = getattr(model, "no_weight_decay", set)
     kept = no_weights()
-    weights: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            (others if parameter.dim() <= 1 or name in kept else weights).append(parameter)
     # torch's AdamW multiplies weight_decay by the learning rate; decoupled means by its share of the largest rate.
     weight_decay = optim.weight_decay / optim.lr if optim.decoupled else optim.weight_decay
-    groups = [{"params": weights, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    # A checkpoint has no names for empty groups.
-    groups = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, foreach=True)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            decay = 0.0 if parameter.dim() <= 1 or name in kept else weight_decay
+            factor = optim.head if name.startswith(HEADS) else 1.0
+            groups.setdefault((decay, factor), []).append(parameter)
+    apart = [{"params": x, "weight_decay": decay, "factor": factor} for (decay, factor), x in groups.items()]
+    return torch.optim.AdamW(apart, lr=optim.lr, betas=optim.betas, eps=optim.eps, foreach=True)
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from lion import recipes
 from lion.tasks.images import ImageTask
+from lion.tasks.text_classification import TextClassificationTask
 from lion.train.config import Optim, Run
+from lion.train.optim import make_optimizer
 
 
 def run() -> Run:
@@ -92,6 +95,27 @@ def test_epochs_that_are_asked_for_count():
     assert own.changed({"epochs": "2"}).steps_for(own.batch * 10) == 20
     assert own.changed({"epochs": "2", "min_steps": "50"}).steps_for(own.batch * 10) == 50
     assert own.changed({"optim.lr": "0.1"}).min_steps == 800
+
+
+def test_many_classes_have_epochs_of_their_own():
+    def steps(classes: int, **changes: str) -> int:
+        task = TextClassificationTask(classes=tuple("abcdef"[:classes]))
+        own = Run(task, Optim(), epochs=2.0, epochs_many=5.0, batch=10)
+        return own.changed(changes).steps_for(100)
+
+    assert [steps(n) for n in (0, 2, 3, 4, 6)] == [20, 20, 20, 50, 50]
+    assert steps(4, epochs="3") == 30
+    assert steps(4, epochs="3", epochs_many="4") == 40
+
+
+def test_the_classifier_has_a_learning_rate_of_its_own():
+    model = torch.nn.Module()
+    model.body, model.classifier = torch.nn.Linear(2, 2), torch.nn.Linear(2, 3)
+    groups = make_optimizer(model, Optim(head=10.0, weight_decay=0.1)).param_groups
+    factors = {id(p): (group["factor"], group["weight_decay"]) for group in groups for p in group["params"]}
+    assert [factors[id(p)] for p in model.parameters()] == [(1, 0.1), (1, 0), (10, 0.1), (10, 0)]
+    same = make_optimizer(model, Optim(weight_decay=0.1)).param_groups
+    assert [len(group["params"]) for group in same] == [2, 2]
 
 
 def test_evaluations_take_a_tenth_of_the_time_at_most():

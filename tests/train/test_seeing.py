@@ -165,7 +165,7 @@ def notebook(monkeypatch):
 
 
 def test_a_notebook_has_one_line_and_the_curves(notebook, tmp_path, capsys):
-    train(small(), tmp_path / "run")
+    train(small(), f"{tmp_path}/run")
     *lines, curves = notebook
     assert curves == ("new", ("image", tmp_path / "run" / "curves.png"), None)
     assert [kind for kind, _, _ in lines] == ["new"] + ["again"] * (len(lines) - 1)
