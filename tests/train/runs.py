@@ -16,7 +16,6 @@ SMALL = {
     "model.depth": "1",
     "model.patch_size": "2",
     "model.dropout": "0.1",
-    "optim.head": "3",
 }
 
 

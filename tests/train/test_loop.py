@@ -101,6 +101,16 @@ def test_resuming_changes_nothing(whole, tmp_path, step, monkeypatch):
     assert losses(tmp_path / "run") == losses(whole)
 
 
+def test_the_classifier_keeps_its_learning_rate(whole, tmp_path):
+    """Also in a run that goes on: the rates of groups are not in checkpoints."""
+    train(small(optim__head="3"), tmp_path / "whole")
+    train(small(optim__head="3", steps="8", optim__schedule="constant"), tmp_path / "parts")
+    train(small(optim__head="3", optim__schedule="constant"), tmp_path / "parts", resume=True, accept=["steps"])
+    train(small(optim__head="3", optim__schedule="constant"), tmp_path / "once")
+    assert weights(tmp_path / "parts") == weights(tmp_path / "once")
+    assert weights(tmp_path / "whole") != weights(whole)
+
+
 def test_resuming_a_finished_run_does_nothing(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     metrics = train(small(), tmp_path / "run", resume=True)
