@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ def main() -> None:
     plan = [(name, variant, seed) for variant in asked.variants for name in names for seed in seeds[variant]]
     with ThreadPoolExecutor(asked.at_once) as pool:
         jobs = [pool.submit(measure, kinds[x[0]], *x) for x in plan if x not in known]
-        for job in jobs:
+        for job in as_completed(jobs):
             found = job.result()
             with RESULTS.open("a") as file:
                 file.write(json.dumps(found) + "\n")
