@@ -19,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lion.cli.demo import add_demo
     from lion.cli.info import add_doctor, add_list
     from lion.cli.predict import add_predict
+    from lion.cli.reproduce import add_reproduce
     from lion.cli.runs import add_eval, add_generate, add_report
     from lion.cli.training import add_distill, add_train, split_fields
 
@@ -28,10 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add in (add_demo, add_train, add_distill, add_eval, add_report, add_predict, add_generate, add_bench, add_data):
         add(commands)
-    add_list(commands)
-    add_doctor(commands)
+    for add in (add_reproduce, add_list, add_doctor):
+        add(commands)
     given, fields = list(sys.argv[1:] if argv is None else argv), list[str]()
     words = shlex.join(["lion", *given])
+    extra: list[str] = []
+    if "--" in given and given[0] == "reproduce":  # what follows is for `lion train`
+        given, extra = given[: given.index("--")], given[given.index("--") + 1 :]
     if given and given[0] in FREE_OPTIONS:
         given, fields = split_fields(given)
     try:
@@ -42,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.inputs, rest = args.inputs + rest, []  # argparse leaves those that follow an option
     if rest and args.command not in FREE_OPTIONS:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    args.fields, args.words = [*fields, *rest], words
+    args.fields, args.words, args.extra = [*fields, *rest], words, extra
     if args.version:
         from lion._version import __version__
 

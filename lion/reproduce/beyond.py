@@ -1,0 +1,114 @@
+"""Beyond the paper: what decays of their own for each direction are worth.
+
+The paper's decays are symmetric: the same for a walk forward and a walk in reverse, so that a layer cannot tell left
+from right (docs/maths.md, "Read backwards"). With `two_sided` each walk has its own.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from lion.reproduce.exhibits import Cell, Claim, Exhibit, Numbers, ScaleName, Table, Value, register_exhibit
+from lion.reproduce.readings import SEEDS, accuracy
+from lion.reproduce.steps import seeds
+
+TWO_SIDED = "--model.two_sided true"
+COLUMNS = ("LION-S, symmetric", "LION-S, two-sided", "LION-D, symmetric", "LION-D, two-sided", "softmax")
+
+
+class Task(NamedTuple):
+    recipe: str  # with a place for the variant
+    minutes: float
+    fields: str = ""  # for the linear variants, which go without positions
+
+
+TASKS = {
+    "CIFAR-10, 64 patches": Task("cifar10.{}", 8),
+    "CIFAR-10, 256 grey pixels": Task("lra_laptop.image.{}", 8),
+    "ListOps": Task("lra_laptop.listops.{}", 4),
+    "masked words": Task("mlm.{}", 8),
+    "splice junctions": Task("dna.splice_{}", 4, "--model.positions none"),
+}
+ABOUT = (
+    "Models of lion's own recipes at laptop scale, as many steps for all of a row. Accuracy on the eval set; "
+    "of masked words, on the masked tokens. The linear models have no positions, softmax has learned ones. ListOps and "
+    "the pixels have diagonal decays (the arena's models), the others one for each head."
+)
+
+
+def _cells(task: Task) -> list[Cell]:
+    found = []
+    for variant in ("lion_s", "lion_d"):
+        for sides in ("", TWO_SIDED):
+            fields = [x for x in (task.fields, sides) if x]
+            found.append(Cell(None, seeds(SEEDS, task.recipe.format(variant), *fields, minutes=task.minutes), accuracy))
+    return [*found, Cell(None, seeds(SEEDS, task.recipe.format("softmax"), minutes=task.minutes), accuracy)]
+
+
+DIRECTIONS = {
+    "forward": ("ablation.{}_forward_cifar10", ""),
+    "reverse": ("ablation.{}_reverse_cifar10", ""),
+    "alternating": ("ablation.{}_alternating_cifar10", ""),
+    "both, symmetric": ("ablation.{}_both_cifar10", ""),
+    "both, two-sided": ("ablation.{}_both_cifar10", TWO_SIDED),
+}
+SCANS = {"LION-S": "lion_s", "LION-S 2 scans": "lion_s_2scan"}
+ONE_WAY = ("forward", "reverse", "alternating")
+
+
+def _directions() -> Table:
+    rows = {}
+    for row, (recipe, sides) in DIRECTIONS.items():
+        fields = [sides] if sides else []
+        rows[row] = [Cell(None, seeds(SEEDS, recipe.format(x), *fields, minutes=8), accuracy) for x in SCANS.values()]
+    softmax = seeds(SEEDS, "cifar10.softmax", "--model.class_token false --model.pool mean", minutes=8)
+    rows["softmax"] = [Cell(None, softmax, accuracy), Cell(None, softmax, accuracy)]
+    title = "Directions on CIFAR-10: all rows classify the mean of the patches, without a class token."
+    return Table(tuple(SCANS), rows, title=title)
+
+
+def _better(row: str, variant: str) -> Callable[[Numbers], Sequence[Value]]:
+    return lambda n: [n(row, f"{variant}, two-sided").minus(n(row, f"{variant}, symmetric"))]
+
+
+def _claims() -> list[Claim]:
+    found = [
+        Claim(f"{task}: two-sided {variant} is better than symmetric", _better(task, variant))
+        for task in TASKS
+        for variant in ("LION-S", "LION-D")
+    ]
+    two = "both, two-sided"
+    for scans in SCANS:
+        found.append(
+            Claim(
+                f"directions, {scans}: both ways with two-sided decays are no worse than one way",
+                lambda n, scans=scans: [_no_worse(n(two, scans), n(row, scans)) for row in ONE_WAY],  # type: ignore[misc]
+            )
+        )
+        found.append(
+            Claim(
+                f"directions, {scans}: both ways with two-sided decays are better than softmax",
+                lambda n, scans=scans: [n(two, scans).minus(n("softmax", scans))],  # type: ignore[misc]
+            )
+        )
+    return found
+
+
+def _no_worse(a: Value, b: Value) -> Value:
+    """Above 0 where a is not below b by more than a standard error."""
+    apart = a.minus(b)
+    return Value(apart.mean + apart.error + 1e-9)
+
+
+@register_exhibit(
+    "twosided",
+    "Beyond the paper: decays of their own for each direction.",
+    label="docs/maths.md, Read backwards",
+    claim="not in it. A layer whose decays are symmetric cannot tell left from right.",
+)
+def twosided(scale: ScaleName) -> Exhibit:
+    if scale == "paper":
+        return Exhibit(
+            "Nothing: the paper has no two-sided decays.", not_run="all of it: it is a study at laptop scale."
+        )
+    tasks = Table(COLUMNS, {row: _cells(task) for row, task in TASKS.items()}, title="Accuracy, %.")
+    return Exhibit(ABOUT, (tasks, _directions()), tuple(_claims()))

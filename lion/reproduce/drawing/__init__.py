@@ -1,0 +1,1 @@
+"""Drawings of how the operator works, made of what it computes."""

@@ -1,0 +1,68 @@
+"""The study of two-sided decays, the costs of plans, and the command itself."""
+
+import pytest
+
+from lion import recipes
+from lion.cli import main
+from lion.reproduce.cost import gpu_hours
+from lion.reproduce.exhibits import exhibits
+from lion.reproduce.steps import training
+
+
+def fields_of(step):
+    words = [x for x in step.words[2:] if isinstance(x, str)]
+    return {a.removeprefix("--"): b for a, b in zip(words[::2], words[1::2], strict=True) if a != "--seed"}
+
+
+def test_the_study_changes_one_thing():
+    exhibit = exhibits()["twosided"].make("laptop")
+    for cells in exhibit.tables[0].rows.values():
+        for symmetric, two_sided in (cells[0:2], cells[2:4]):
+            for a, b in zip(symmetric.steps, two_sided.steps, strict=True):
+                assert a.words[1] == b.words[1]
+                assert fields_of(b) == {**fields_of(a), "model.two_sided": "true"}
+    for step in exhibit.steps:
+        run = recipes.recipe(step.words[1]).changed(fields_of(step))
+        assert run.task.model.two_sided == ("model.two_sided" in fields_of(step))
+
+
+def test_hours_of_a_gpu():
+    # A published figure to be in the region of: DeiT's small model took about three days on four V100s.
+    assert 10 < gpu_hours(training("imagenet.softmax_small")) < 100
+    assert gpu_hours(training("imagenet.softmax_base")) > 2 * gpu_hours(training("imagenet.softmax_small"))
+    assert gpu_hours(training("mlm.c4_lion_s_large")) > 2 * gpu_hours(training("mlm.c4_lion_s_base")) > 0
+    assert gpu_hours(training("lra.pathx.lion_s")) > gpu_hours(training("lra.image.lion_s")) > 0
+    assert gpu_hours(training("glue.m2_base_mnli")) > gpu_hours(training("glue.m2_base_rte")) > 0
+
+
+def test_the_listing_has_every_exhibit(capsys, tmp_path):
+    assert main(["reproduce", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert all(f"\n{name} " in said for name in exhibits())
+    assert max(map(len, said.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
+def test_a_dry_run_runs_nothing(scale, capsys, tmp_path):
+    assert main(["reproduce", "all", "--scale", scale, "--dry-run", "--out", str(tmp_path / "x")]) == 0
+    said = capsys.readouterr().out
+    assert "to do  lion train" in said
+    assert "steps to do, about" in said
+    assert not (tmp_path / "x").exists()
+
+
+def test_wrong_names(capsys):
+    assert main(["reproduce", "table99"]) == 1
+    assert "'table99'" in capsys.readouterr().err
+    assert main(["reproduce", "table2", "--rows", "LION-X", "--dry-run"]) == 1
+    assert "it has" not in (said := capsys.readouterr().err)
+    assert "table2 has the rows 'ViT'" in said
+    assert main(["reproduce", "table2", "--scale", "desk"]) == 1
+
+
+def test_the_page_of_what_is_finished(tmp_path, capsys):
+    assert main(["reproduce", "table2", "--page-only", "--out", str(tmp_path)]) == 0
+    assert "not run" in capsys.readouterr().out
+    page = (tmp_path / "laptop" / "table2" / "README.md").read_text()
+    assert "| DeiT | 79.8 |" in page
+    assert "**not run**" in page
