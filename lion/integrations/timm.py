@@ -1,7 +1,8 @@
 """timm: lion's models by name, and linear attention for timm's vision transformers.
 
 Importing this registers `lion.models.registry.MODELS`: `timm.create_model("lion_s_tiny_patch16_224", num_classes=10)`.
-`convert` changes the attention of a model that is there already, and keeps its weights.
+`convert` changes the attention of a model that is there already, and keeps its weights. `deit_teacher` makes the
+network that DeiT learned from.
 
 timm imports torchvision. Where that fails with "operator torchvision::nms does not exist", it was built for another
 torch than the one installed; timm can be used all the same once this module has been imported.
@@ -29,6 +30,7 @@ from lion.optional import need_timm
 
 need_timm()
 
+import timm  # noqa: E402
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD  # noqa: E402
 from timm.models import (  # noqa: E402
     build_model_with_cfg,
@@ -41,7 +43,9 @@ from timm.models import (  # noqa: E402
 )
 from timm.models.vision_transformer import Attention, VisionTransformer  # noqa: E402
 
-__all__ = ["convert"]  # timm adds the models
+__all__ = ["convert", "deit_teacher"]  # timm adds the models
+
+TEACHER = "regnety_160.deit_in1k"
 
 FIELDS = {  # of VisionConfig, by timm's names of them; the others have one name
     "img_size": "image_size",
@@ -144,6 +148,18 @@ for _name in MODELS:
     _register(_name)
 for _module in (PatchEmbed, DropPath, LionAttention, Scriptable):
     register_notrace_module(_module)  # they ask for sizes: each is a single node of torch.fx's graphs
+
+
+def deit_teacher() -> nn.Module:
+    """The RegNetY-16GF that DeiT learned from, with its authors' weights for ImageNet, which timm has from the hub. For
+    `--distill.teacher lion.integrations.timm:deit_teacher`: ImageNet as lion.data normalises it."""
+    try:
+        return timm.create_model(TEACHER, pretrained=True)
+    except OSError as problem:
+        raise OSError(
+            f"the teacher is timm's {TEACHER}, and its weights are neither here nor to be had ({problem}); expected a "
+            "connection to the Hugging Face hub for the first time, or another teacher: --distill.teacher RUN"
+        ) from problem
 
 
 def convert(

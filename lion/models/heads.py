@@ -53,6 +53,40 @@ def mean_tokens(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None = None
     return (x * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
+class TokenWeights(nn.Module):
+    """A linear model of the tokens that a text has, wherever they are: [B, T] tokens -> [sequences, classes] logits.
+
+    A token counts 1 + log(occurrences), times its `idf`; a text's counts have norm 1 together (TF-IDF). All of it is
+    fitted before training (lion.tasks._token_weights), and stays as it is: these are buffers.
+    """
+
+    idf: Tensor  # [vocab_size], 0 for tokens that do not count
+    weight: Tensor  # [classes, vocab_size]
+    bias: Tensor  # [classes]
+
+    def __init__(self, vocab_size: int, classes: int):
+        super().__init__()
+        for name, shape in {"idf": (vocab_size,), "weight": (classes, vocab_size), "bias": (classes,)}.items():
+            self.register_buffer(name, torch.zeros(shape))
+
+    def resize(self, vocab_size: int) -> None:
+        """Take tokens away at the end, or add some that do not count."""
+        more = vocab_size - len(self.idf)
+        self.idf, self.weight = F.pad(self.idf, (0, more)), F.pad(self.weight, (0, more))
+
+    def forward(self, input_ids: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None = None) -> Tensor:
+        real = torch.ones_like(input_ids, dtype=self.idf.dtype) if mask is None else mask.to(self.idf.dtype)
+        if cu_seqlens is None:
+            counts = real.new_zeros(len(input_ids), len(self.idf)).scatter_add(1, input_ids, real)
+        else:
+            lengths = cu_seqlens.long().diff()
+            which = torch.arange(len(lengths), device=real.device)
+            which = which.repeat_interleave(lengths, output_size=input_ids.shape[1])
+            counts = real.new_zeros(len(lengths), len(self.idf)).index_put((which, input_ids[0]), real[0], True)
+        weighted = self.idf * (1 + counts.clamp(min=1).log()) * (counts > 0)  # [sequences, vocab_size]
+        return F.linear(F.normalize(weighted), self.weight, self.bias)
+
+
 POOLINGS = {"cls": first_tokens, "mean": mean_tokens}  # by transformers' names
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from lion.data.tokenizers import TextTokenizer, load_tokenizer, tokenizer_of_model
 from lion.files import read_json
+from lion.models.baselines import BASELINES
 from lion.models.encoder import EncoderConfig, init_linear
 from lion.models.positions import placed
 from lion.tasks._berts import FETCHED, bert_folder, is_bert, trained_bert
@@ -73,7 +74,7 @@ class OfLion:
         model, found = load_pretrained(kind, self.folder, **options)
         new = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
         for name in sorted(new):
-            if not name.startswith(("classifier.", "lion.pooler.")):
+            if not name.startswith(("classifier.", "lion.pooler.", "token_weights.")):
                 raise ValueError(f"{self.folder} does not fit its config.json: {name} is missing, or of another shape.")
         if "classifier.weight" not in new and self.config.id2label != config.id2label:
             init_linear(model.classifier, config.initializer_range)
@@ -97,6 +98,11 @@ class OfBert:
         from lion.integrations.hf import LionConfig
         from lion.integrations.hf.conversion import kept_fields, positions_of
 
+        if wanted.variant in BASELINES:
+            raise ValueError(
+                f"model.variant is {wanted.variant!r}, and start {self.name!r}: its layers have no place for a BERT's "
+                "queries, keys and values; expected another variant, or no start: --start ''"
+            )
         bert = trained_bert(self.name, "start")
         own = LionConfig(wanted.variant, **kept_fields(bert.config)).encoder()
         kept = {name: getattr(own, name) for name in ("dim", "heads", "mlp_dim", "vocab_size", "token_types")}

@@ -58,6 +58,8 @@ class CorpusTask(TokenizedTask):
     vocab_size: Vocabulary = 8192  # tokens of a tokenizer that is made
     length: Tokens = 128  # tokens of an example
     holdout: ShareBelowOne = 0.05  # share of the documents, for the eval set
+    test: str = ""  # documents for the eval set, as `data`; of a set on the hub its validation part. "": by `holdout`
+    test_limit: ExampleCount = 0  # read so many of them; 0: all
 
     trainer: ClassVar[str]  # of TRAINERS
 
@@ -70,15 +72,20 @@ class CorpusTask(TokenizedTask):
         return cached(_documents, self.data, self.per, self.column, self.limit)
 
     def packed(self, split: str) -> PackedTokens:
-        return PackedTokens(self.documents(), self.text_tokenizer(), self.length, split=split, holdout=self.holdout)
+        found, tokenizer = self.documents(), self.text_tokenizer()
+        if not self.test:
+            return PackedTokens(found, tokenizer, self.length, split=split, holdout=self.holdout)
+        if split == "validation":
+            found = cached(_documents, self.test, self.per, self.column, self.test_limit, split)
+        return PackedTokens(found, tokenizer, self.length, holdout=0.0)
 
 
-def _documents(data: str, per: str, column: str, limit: int) -> Documents:
+def _documents(data: str, per: str, column: str, limit: int, split: str = "train") -> Documents:
     patterns = several(data)
     for name in {*patterns} & {*NAMED}:
         fetch(name)
     source = patterns[0] if len(patterns) == 1 else patterns
-    return documents(source, column=column, per=per, limit=limit or None)
+    return documents(source, column=column, per=per, limit=limit or None, split=split)
 
 
 def trained_tokenizer(trainer: str, texts: Documents | Sequence[str], vocab_size: int) -> TextTokenizer:

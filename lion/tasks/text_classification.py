@@ -27,6 +27,7 @@ from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cache
 from lion.tasks._berts import FETCHED
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.tasks._starts import start_of, usable
+from lion.tasks._token_weights import TokenModel, fit
 from lion.tasks._tokenized import OF_TOKENIZER, TokenizedTask, check_text, tokenizer_of, trained_tokenizer, with_room
 from lion.terminal import plural
 from lion.train.config import Optim, Run
@@ -60,6 +61,7 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
     start: str = ""  # to go on from: a run of `mlm` or `text`, its model (all of `model` but dropout is decided then),
     # or the first layers of "minilm" or of a BERT's folder (all but its size can be chosen); "": nothing
     pooling: Annotated[str, OneOf(POOLINGS)] = "cls"  # what is classified: the first token, or the "mean"
+    token_weights: bool = False  # a linear model of the tokens is fitted first, and the network learns what that leaves
     model: EncoderConfig = field(default_factory=EncoderConfig)
 
     tunable = ("smoothing", "crop", "drop_tokens")
@@ -144,7 +146,11 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
             parts.append(f"without {self.drop_tokens:.0%} of the tokens")
         if parts:
             found["training"] = f"{', '.join(parts)}, others in every epoch; evaluation and prediction read all"
-        return found | ({"start": start_of(self.start).words(self.model)} if self.start else {})
+        if self.start:
+            found["start"] = start_of(self.start).words(self.model)
+        if self.token_weights:
+            found["beside"] = "a linear model of the tokens (TF-IDF), fitted first: the network learns what it leaves"
+        return found
 
     def notes(self) -> Mapping[str, str]:
         return read_notes(*(self.texts(split).notes for split in ("train", "test")))
@@ -173,13 +179,23 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         labels = list(self.classes) or ["value"]
         names = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
         kind = "regression" if self.numbers else "single_label_classification"
-        config = LionConfig.of(self.model, **names, problem_type=kind, classifier_pooling=self.pooling)
-        if not self.start:
-            return to_train(lambda: LionForSequenceClassification(config))
-        return start_of(self.start).classifier(config)
+        own = {"classifier_pooling": self.pooling, "classifier_token_weights": self.token_weights}
+        config = LionConfig.of(self.model, **names, problem_type=kind, **own)
+        model: Any
+        if self.start:
+            model = start_of(self.start).classifier(config)
+        else:
+            model = to_train(lambda: LionForSequenceClassification(config))
+        if self.token_weights:
+            self._token_model().whole.fill(model.token_weights)
+        return model
 
     def train_set(self, seed: int) -> Examples:
-        return self._examples("train", crop=self.crop, drop=self.drop_tokens, seed=seed)
+        others = {"token_logits": self._token_model().others} if self.token_weights else {}
+        return self._examples("train", crop=self.crop, drop=self.drop_tokens, seed=seed, **others)
+
+    def _token_model(self) -> TokenModel:
+        return cached(_token_model, self)
 
     def eval_set(self) -> Examples:
         return self._examples("test")
@@ -196,7 +212,8 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         return Plain("texts", *(([_joined(x) for x in part.texts], np.asarray(part.labels)) for part in (train, test)))
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(batch["input_ids"], batch["mask"], batch.get("token_type_ids")).logits
+        given = {name: batch[name] for name in ("token_type_ids", "token_logits") if name in batch}
+        return model(batch["input_ids"], batch["mask"], **given).logits
 
     def shown(self, index: int, examples: Any) -> Shown:
         text = self.texts("test").texts[index]
@@ -236,6 +253,15 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         batch["input_ids"], batch["mask"] = padded(rows, pad)
         batch = {name: x.to(trained.device) for name, x in batch.items()}
         return [Prediction(x) for x in self.outputs(trained.model, batch)]
+
+
+def _token_model(task: TextClassificationTask) -> TokenModel:
+    texts, tokenizer = task._examples("train"), task.text_tokenizer()
+    labels, (mean, std) = texts.labels.numpy(), task.label_scale or (0.0, 1.0)
+    if task.numbers:
+        labels = (labels - mean) / std
+    with working("fitting a linear model of the tokens"):
+        return fit(texts, labels, len(task.classes), task.model.vocab_size, tokenizer.special_ids)
 
 
 def _joined(text: Text) -> str:
@@ -288,10 +314,10 @@ TEXT_METRICS = {
 def text(variant: str = "lion_s") -> Run:
     """Classes of your own texts or numbers, in a table with columns for both: `lion train text --data reviews.csv`."""
     model = placed(replace(ENCODERS["small"], variant=variant, depth=2, dropout=0.1))
-    parts: dict[str, Any] = {"crop": 128, "drop_tokens": 0.3}
+    parts: dict[str, Any] = {"crop": 128, "drop_tokens": 0.3, "token_weights": True}
     task = TextClassificationTask(label_scale=None, start=FETCHED, pooling="mean", model=model, **parts)
     optim = Optim(lr=3e-4, head=10.0, weight_decay=0.01, schedule="linear", warmup=0.1)
-    return Run(task, optim, epochs=4, epochs_many=8, min_steps=200, batch=32, group_by_length=True)
+    return Run(task, optim, epochs=3, min_steps=200, batch=32, group_by_length=True)
 
 
 @register_recipe("text.imdb_{variant}", variant=VARIANTS)

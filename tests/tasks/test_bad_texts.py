@@ -209,7 +209,7 @@ def test_runs_that_are_not_there(runs, fails, tmp_path):
     fails(["predict", tmp_path / "half", "words"], f"the run in {tmp_path}/half is not finished, and has no checkpoint")
     fails(["predict", runs / "mlm", "no gap"], "the text has 0 [MASK]; expected one")
     fails(["predict", runs / "text", ""], "a text is empty")
-    fails(["eval", runs / "mlm", "--test", "x.csv"], "has no other eval set")
+    fails(["eval", runs / "mlm", "--test", "x.csv"], "x.csv matches no file")
 
 
 @pytest.mark.parametrize("wrong", [50, -1])

@@ -135,9 +135,10 @@ def test_a_step_of_every_recipe(name, files):
 def test_the_arenas_recipes_are_the_papers():
     for name in long_recipes.TRAINING:
         models = [recipes.recipe(f"lra.{name}.{model}").task.model for model in long_recipes.MODELS]
-        assert len({*models}) == len(models) == 13
+        assert len({*models}) == len(models) == 15
         run = recipes.recipe(f"lra.{name}.lion_s")
-        assert (run.optim.lr, run.optim.schedule, run.task.model.decay) == (5e-4, "cosine", None)
+        decay = "selective_hippo_slow" if name == "pathx" else None
+        assert (run.optim.lr, run.optim.schedule, run.task.model.decay) == (5e-4, "cosine", decay)
         assert VARIANTS[run.task.model.variant].decay == "selective_hippo"
 
 

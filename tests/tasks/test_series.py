@@ -374,11 +374,15 @@ def test_what_was_read_and_whether_it_is_aligned(wide, tmp_path):
     assert "places" not in found
 
 
-def test_classes_are_distorted_in_training_alone(wide, tmp_path):
+def test_classes_are_distorted_in_training_alone(wide, tmp_path, monkeypatch):
     task = replace(recipes.recipe("series").task, data=str(wide), model=SMALL).resolved()
     training, held_out = task.train_set(0), task.eval_set()
+    assert task.aligned
+    assert task.distortion.warp
     assert training.distortion == task.distortion
-    assert task.distortion
+    monkeypatch.setattr("lion.tasks.series.MANY", 5)
+    assert task.train_set(0).distortion == replace(task.distortion, warp=0.0)
+    assert replace(task, aligned=False).train_set(0).distortion == task.distortion
     assert held_out.distortion is None
     path = write_wide(tmp_path / "numbers.csv", waves(30), [f"{i / 7:.3f}" for i in range(30)])
     assert replace(task, data=str(path), classes=(), aligned=None).resolved().train_set(0).distortion is None

@@ -63,6 +63,14 @@ def test_the_first_layers_of_a_bert(texts, minilm, variant, named, length, place
         assert encoder.embeddings.positions is None
 
 
+def test_a_bert_is_no_start_for_a_hydra(texts, minilm):
+    task = recipes.recipe("text").task
+    task = replace(task, data=str(texts / "reviews.csv"), model=replace(task.model, variant="hydra"))
+    with pytest.raises(ValueError, match=r"model.variant is 'hydra', and start 'minilm': .* or no start: --start ''"):
+        task.resolved()
+    assert replace(task, start="", vocab_size=300).resolved().model.variant == "hydra"
+
+
 def test_windows_of_texts_have_no_places(texts, minilm):
     """Their positions would not be those that the whole text is read with."""
     task = replace(recipes.recipe("text").task, data=str(texts / "reviews.csv"), start=str(minilm), max_length=64)

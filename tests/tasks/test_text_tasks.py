@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import shutil
 from dataclasses import replace
 
@@ -175,9 +176,27 @@ def test_longer_than_the_positions(texts, tmp_path):
     assert replace(task, length=700).resolved().model.max_tokens == 700
 
 
+def test_an_eval_set_of_its_own(texts, tmp_path):
+    """All documents of `data` are for training then; and a finished run can be evaluated on others."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(" ".join(f"{name} film was {i}" for i in range(40)))
+    (tmp_path / "new.txt").write_text("\n\n".join((tmp_path / name).read_text() for name in ("a", "b", "c")))
+    task = shrunk("mlm", data=str(texts / "*.txt"), test=str(tmp_path / "new.txt")).task
+    packed = {split: task.packed(split) for split in ("train", "validation")}
+    assert packed["train"].document_count == 60
+    assert packed["validation"].document_count == 3
+    assert replace(task, test_limit=2).packed("validation").document_count == 2
+
+    run = replace(shrunk("mlm", data=str(texts / "*.txt")), steps=2, epochs=0, eval_every=2)
+    train(run, tmp_path / "run")
+    other = evaluate(tmp_path / "run", test=str(tmp_path / "new.txt"))
+    assert other["loss"] != evaluate(tmp_path / "run")["loss"]
+
+
 def test_text_that_goes_on(texts, tmp_path, capsys):
     run = replace(shrunk("causal", data=str(texts / "*.txt")), steps=6, epochs=0, eval_every=6)
     metrics = train(run, tmp_path / "run")
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
     assert evaluate(tmp_path / "run", form="rnn")["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
     pieces = []
     greedy = Sampling(temperature=0)
@@ -256,12 +275,3 @@ def test_decoupled_decay():
     model.weight.grad = torch.zeros_like(model.weight)
     optimizer.step()
     torch.testing.assert_close(model.weight, torch.full((2, 2), 0.9))
-
-
-def test_the_papers_recipes():
-    run = recipes.recipe("mlm.c4_lion_s_large")
-    assert (run.steps, run.batch, run.task.length, run.task.mask, run.task.eval_mask) == (70_000, 4096, 128, 0.3, 0.15)
-    assert (run.optim.lr, run.optim.final, run.optim.betas, run.optim.decoupled) == (2e-4, 0.2, (0.9, 0.98), True)
-    stsb = recipes.recipe("glue.m2_base_stsb")
-    assert (stsb.optim.lr, stsb.optim.weight_decay, stsb.epochs, stsb.optim.decoupled) == (8e-5, 3e-6, 10, False)
-    assert recipes.recipe("glue.modified_rte").optim.lr == 1e-5

@@ -12,6 +12,7 @@ from lion.configs import checked, from_json
 from lion.integrations.hf.damage import CONFIG_TYPES, GENERATION_TYPES, check_fields
 from lion.legacy import current, takes_old_names
 from lion.limits import Hidden, Width
+from lion.models.baselines import BASELINES
 from lion.models.blocks import ModelConfig
 from lion.models.causal import MEMORIES, CausalConfig
 from lion.models.encoder import EncoderConfig
@@ -115,7 +116,7 @@ class LionBaseConfig(PreTrainedConfig):
         # A file must not choose kernels of the hub.
         content = {name: x for name, x in config_dict.items() if name != "attn_implementation"}
         # To transformers' from_pretrained, `variant` is a part of the weights' file name.
-        of_weights = options.get("variant") not in (None, *VARIANTS)
+        of_weights = options.get("variant") not in (None, *VARIANTS, *BASELINES)
         unused = {"variant": options.pop("variant")} if of_weights else {}
         try:
             types = cls._types()
@@ -179,7 +180,9 @@ class LionConfig(LionBaseConfig):
         form: str = "auto",
         tie_word_embeddings: bool = True,
         two_sided: bool = False,
+        half_lives: tuple[float, float] | None = None,
         classifier_pooling: str = "cls",  # or "mean", of all tokens
+        classifier_token_weights: bool = False,  # a linear model of the tokens beside: lion.models.heads.TokenWeights
         **others: Any,  # fields of all of transformers' configs, as num_labels
     ):
         one_of("classifier_pooling", classifier_pooling, POOLINGS)

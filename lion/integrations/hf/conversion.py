@@ -16,7 +16,9 @@ from lion.integrations.hf.encoder import (
     LionModel,
     LionPreTrainedModel,
 )
+from lion.models.baselines import BASELINES
 from lion.models.blocks import copy_qkv
+from lion.nn.variants import VARIANTS
 
 # Modules that are the same, by their names there and here.
 EMBEDDINGS = {"word_embeddings": "words", "token_type_embeddings": "types", "LayerNorm": "norm"}
@@ -112,6 +114,11 @@ def convert(
         got = getattr(model.config, name, want)
         if got != want:
             raise ValueError(f"the model's {name} is {got!r}; expected {want!r}: there is no such Lion model.")
+    if variant in BASELINES:
+        raise ValueError(
+            f"variant is {variant!r}, whose layers have no place for a BERT's queries, keys and values; expected one "
+            f"of {', '.join(map(repr, VARIANTS))}."
+        )
     family, kind = CONVERTED[type(model)]
     old = model.base_model
     config = LionConfig(

@@ -22,13 +22,16 @@ from transformers.modeling_outputs import (
 from typing_extensions import Unpack
 
 from lion.integrations.hf.config import LionConfig
-from lion.integrations.hf.inputs import Packing, read_batch, spelled_out
+from lion.integrations.hf.inputs import PACKING, Packing, read_batch, spelled_out
 from lion.integrations.hf.pretrained import LionBase
+from lion.models.baselines import Baseline, Scanning
 from lion.models.encoder import Embeddings, Encoder, EncoderLayer, make_attention
-from lion.models.heads import IGNORED, LOSSES, POOLINGS, Items, MaskedLMHead, label_loss
+from lion.models.heads import IGNORED, LOSSES, POOLINGS, Items, MaskedLMHead, TokenWeights, label_loss
 from lion.models.positions import waves
 from lion.nn.layers import LionAttention, set_form
 from lion.ops.checks import BackendName, Form, check_ids, one_of
+
+MIXERS = (LionAttention, Baseline)  # layers of attention, and what takes their place
 
 
 class LionLayer(EncoderLayer, GradientCheckpointingLayer):
@@ -48,7 +51,7 @@ class LionPreTrainedModel(LionBase):
         initialised as a whole: its decays, and projections that some variants initialise in their own way. And so are
         positions.
         """
-        new = [layer for layer in self.modules() if isinstance(layer, LionAttention) and not _is_filled(layer)]
+        new = [layer for layer in self.modules() if isinstance(layer, MIXERS) and not _is_filled(layer)]
         super().initialize_weights()
         for layer in new:
             tensors = layer.state_dict(keep_vars=True)
@@ -66,7 +69,7 @@ class LionPreTrainedModel(LionBase):
         """`lion.set_form`, which calls this too, so that the config remembers it."""
         self.config.form = form
         for module in self.modules():
-            if isinstance(module, LionAttention):
+            if isinstance(module, LionAttention | Scanning):
                 module.set_form(form, backend=backend, chunk_size=chunk_size)
         return self
 
@@ -165,6 +168,10 @@ class LionWithHead(LionPreTrainedModel):
     lion: LionModel
     result: type  # one of transformers' outputs
 
+    def __init__(self, config: LionConfig):
+        super().__init__(config)
+        self.token_weights: TokenWeights | None = None
+
     def logits(self, output: BaseModelOutputWithPooling) -> Tensor:
         raise NotImplementedError
 
@@ -183,6 +190,7 @@ class LionWithHead(LionPreTrainedModel):
         *,
         num_items_in_batch: Items = None,
         sparse_logits: bool | Tensor = False,  # (Trainer takes what has "label" in its name for labels)
+        token_logits: Tensor | None = None,
         return_dict: bool | None = None,
         **options: Unpack[Options],
     ) -> Any:
@@ -193,6 +201,8 @@ class LionWithHead(LionPreTrainedModel):
             num_items_in_batch: the loss is the sum divided by this, not the mean: it adds up over micro-batches.
             sparse_logits: compute only the logits of some tokens, [tokens, .]: those with a label (True), or those that
                 a mask [B, T] marks.
+            token_logits: [sequences, .], in place of those of `token_weights`: in training, what such a model says that
+                was fitted to other sequences.
         """
         output = self.lion(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **options
@@ -202,6 +212,11 @@ class LionWithHead(LionPreTrainedModel):
             output.last_hidden_state = output.last_hidden_state[wanted]
             labels = None if labels is None else labels[wanted]
         logits = self.logits(output)
+        if self.token_weights is not None:
+            if token_logits is None:
+                packing: Packing = {name: x for name, x in options.items() if name in PACKING}  # type: ignore[assignment]
+                token_logits = self._token_logits(input_ids, attention_mask, position_ids, packing)
+            logits = logits + token_logits.to(logits.dtype)
         result = self.result(
             loss=None if labels is None else self.loss(logits, labels, num_items_in_batch),
             logits=logits,
@@ -209,6 +224,15 @@ class LionWithHead(LionPreTrainedModel):
             attentions=output.attentions,
         )
         return result if self.asked("return_dict", return_dict) else result.to_tuple()
+
+    def _token_logits(
+        self, input_ids: Tensor | None, attention_mask: Tensor | None, position_ids: Tensor | None, packing: Packing
+    ) -> Tensor:
+        if input_ids is None or self.token_weights is None:
+            raise ValueError("inputs_embeds is given, but this model reads tokens, too; expected input_ids.")
+        learned = self.lion.encoder.embeddings.positions is not None
+        _, mask, borders = read_batch(input_ids, None, attention_mask, position_ids, packing, learned=learned)
+        return self.token_weights(input_ids, mask, borders)
 
 
 def _wanted(sparse: bool | Tensor, labels: Tensor | None, x: Tensor) -> Tensor:
@@ -253,7 +277,14 @@ class LionClassifier(LionWithHead):
         dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        if self.pools and config.classifier_token_weights:
+            self.token_weights = TokenWeights(config.vocab_size, config.num_labels)
         self.post_init()
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        super().set_input_embeddings(value)
+        if self.token_weights is not None:
+            self.token_weights.resize(value.num_embeddings)
 
     def logits(self, output: BaseModelOutputWithPooling) -> Tensor:
         return self.classifier(self.dropout(output.pooler_output if self.pools else output.last_hidden_state))
