@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lion.cli.arguments import add_number
 from lion.legacy import add_old_option
-from lion.limits import Batch, Heads, Nesting, Pixels, Rounds, Threads, Tokens, Width
+from lion.limits import Batch, Count, Heads, Nesting, Pixels, Rounds, Threads, Tokens, Width
 
 
 class Option(NamedTuple):
@@ -73,6 +73,16 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             rounds(30),
         ),
     ),
+    "agreement": (
+        "how far the forms of every variant differ, and the operator from its definition",
+        (
+            Option("--variants", "(all with forms)", values="NAME"),
+            Option("--batch", "(2)", Batch),
+            Option("--tokens", "(197)", Tokens),
+            Option("--dim", "(32)", Width),
+            Option("--heads", "(4)", Heads),
+        ),
+    ),
     "vision": (
         "whole image models, training and inference, beside softmax",
         (
@@ -85,12 +95,23 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             *PASSES,
         ),
     ),
+    "chunk": (
+        "the size of chunks: an image model's inference",
+        (
+            Option("--model", "lion_d, lion_s_2scan, hydra, ... (lion_d)"),
+            Option("--size", "(tiny)"),
+            Option("--pixels", "(768)", Pixels),
+            Option("--chunk-sizes", "tokens of a chunk (16 to 4096)", Tokens, "N"),
+            Option("--batch", "images at once (1)", Batch),
+            rounds(3),
+        ),
+    ),
     "text": (
         "text encoders, training and inference, beside transformers' BERT",
         (
             Option("--sizes", "small, base, large (base)", values="SIZE"),
             Option("--lengths", "tokens of a sequence (128 to 16384)", Tokens, "T"),
-            Option("--models", "variants (lion_lit lion_d lion_s)", values="NAME"),
+            Option("--models", "variants, hydra (lion_lit lion_d lion_s)", values="NAME"),
             rounds(3),
             *PASSES,
             Option("--memory-only", "leave out times", bool),
@@ -107,7 +128,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
         ),
     ),
     "lengths": (
-        "runs of `lion train mlm` on texts longer than those they were trained on",
+        "language models, masked or causal, on texts longer than those they were trained on",
         (
             RUNS,
             Option("--times", "multiples of the training length (1 2 4 ... 32)", Rounds, "N"),
@@ -124,6 +145,10 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--no-softmax", "leave out softmax attention", bool),
             rounds(20),
         ),
+    ),
+    "decays": (
+        "the decays of runs, as half-lives by layer and head, beside those they began with",
+        (RUNS, Option("--examples", "of the evaluation set, for decays that depend on the input (64)", Count)),
     ),
     "dna": (
         "runs of `lion train dna` beside Markov models, tables of neighbours",

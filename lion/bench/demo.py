@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 import lion
 from lion.bench import demo_training
+from lion.bench.agreement import Difference, with_gradients
 from lion.bench.op import SOFTMAX, Contender, Inputs, Shape, memory_needed
 from lion.bench.peak_memory import peak_memory
 from lion.bench.plots import Panel, draw_lines
@@ -30,17 +30,12 @@ def agreement() -> list[tuple[str, str, str, str]]:
     rows: list[tuple[str, str, str, str]] = []
     for decay, label in PAPER_DECAYS.items():
         inputs = Inputs.random(Shape(2, 3, 197, 16), torch.float64, decay, torch.device("cpu")).trainable()
-        want = _with_gradients(reference.attention(*inputs), inputs)
+        leaves = [x for x in inputs if x is not None]
+        want = with_gradients(reference.attention(*inputs), leaves)
         for form in FORMS:
-            got = _with_gradients(lion.attention(*inputs, form=form), inputs)
-            worst = [((a - b).abs().max() / b.abs().max()).item() for a, b in zip(got, want, strict=True)]
-            rows.append((label if form == "full" else "", form, f"{worst[0]:.1e}", f"{max(worst[1:]):.1e}"))
+            worst = Difference.of(with_gradients(lion.attention(*inputs, form=form), leaves), want)
+            rows.append((label if form == "full" else "", form, f"{worst.output:.1e}", f"{worst.gradients:.1e}"))
     return rows
-
-
-def _with_gradients(out: Tensor, inputs: Inputs) -> list[Tensor]:
-    leaves = [x for x in inputs if x is not None]
-    return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]
 
 
 def sweep(lengths: tuple[int, ...], bar: Bar) -> list[Point]:

@@ -1,5 +1,6 @@
 """Line plots of measured numbers."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -49,7 +50,7 @@ def draw_lines(rows: Sequence[Sequence[Panel]], path: Path, title: str = "") -> 
         else:
             highest = max((y for line in panel.lines.values() for _, y in line), default=0)
             axis.set_ylim(bottom=0, top=1.15 * highest or 1)
-        axis.set_xticks(sorted({x for line in panel.lines.values() for x, _ in line}))
+        axis.set_xticks(_apart({x for line in panel.lines.values() for x, _ in line}))
         axis.minorticks_off()
         axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
         axis.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
@@ -64,6 +65,16 @@ def draw_lines(rows: Sequence[Sequence[Panel]], path: Path, title: str = "") -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+def _apart(marks: Collection[float]) -> list[float]:
+    """The marks of a logarithmic axis whose labels have room: of two that are close, the larger."""
+    found: list[float] = []
+    room = 0.05 * math.log(max(marks) / min(marks)) if marks else 0
+    for x in sorted(marks, reverse=True):
+        if not found or math.log(found[-1] / x) > room:
+            found.append(x)
+    return found[::-1]
 
 
 def _styles(names: Collection[str]) -> dict[str, dict[str, str]]:

@@ -9,8 +9,7 @@ from torch import nn
 from lion.bench import by_length
 from lion.bench.by_length import Contest, cases_of
 from lion.bench.results import check_choices
-from lion.models.encoder import ENCODERS, Encoder, EncoderConfig
-from lion.models.positions import placed
+from lion.models.encoder import SIZES, Encoder, EncoderConfig, encoder_config
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.optional import need_transformers
@@ -27,10 +26,9 @@ PATIENCE = 240.0  # seconds that a run may be expected to take
 
 def make_model(name: str, size: str, length: int) -> nn.Module:
     """A model without dropout, for which torch's softmax attention has no fast CPU kernel."""
-    config = replace(ENCODERS[size], dropout=0.0, max_tokens=max(512, length))
-    if name in BERTS:
-        return bert(config, BERTS[name])
-    return Encoder(placed(replace(config, variant=name)))
+    config = SIZES[size] if name in BERTS else encoder_config(size, name)
+    config = replace(config, dropout=0.0, max_tokens=max(512, length))
+    return bert(config, BERTS[name]) if name in BERTS else Encoder(config)
 
 
 def bert(config: EncoderConfig, attention: str) -> nn.Module:
@@ -67,18 +65,19 @@ def run(
     memory_only: bool = False,
     json_path: Path | None = None,
 ) -> list[dict]:
-    check_choices(sizes=(sizes, ENCODERS))
+    check_choices(sizes=(sizes, SIZES))
     for name in models:
-        one_of("models", name, VARIANTS)
+        one_of("models", name, (*VARIANTS, "hydra"))
     contest = Contest(
         (*BERTS, *dict.fromkeys(models)),
         lambda name, case: make_model(name, case.size, case.length),
-        lambda size: ENCODERS[size].vocab_size,
+        lambda size: SIZES[size].vocab_size,
         quadratic=(*BERTS, "softmax"),
         patience=PATIENCE,
         notes=[
             f"{BERT}: transformers' BertModel with torch's fused softmax attention; all without dropout",
             f"{MATERIALISED}: with T x T matrices in memory, as attention is written down; not timed",
+            *(["hydra: blocks without MLPs, for as many parameters"] if "hydra" in models else []),
         ],
         materialised=(MATERIALISED,),
     )

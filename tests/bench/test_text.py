@@ -45,11 +45,13 @@ def test_the_picture_is_of_one_sequence(monkeypatch, tmp_path):
 
 
 def test_memory_only(tmp_path, capsys):
-    arguments = ["--sizes", "tiny", "--lengths", "16", "--models", "lion_s", "--memory-only", "--no-training"]
+    arguments = ["--sizes", "tiny", "--lengths", "16", "--models", "lion_s", "hydra", "--memory-only", "--no-training"]
     assert main(["bench", "text", *arguments, "--json", str(tmp_path / "memory.json")]) == 0
-    assert "threads, memory only" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "threads, memory only" in out
+    assert "hydra: blocks without MLPs, for as many parameters" in out
     results = json.loads((tmp_path / "memory.json").read_text())["results"]
-    assert [x["name"] for x in results] == ["BERT", "BERT, materialised", "lion_s"]
+    assert [x["name"] for x in results] == ["BERT", "BERT, materialised", "lion_s", "hydra"]
     assert all(x["seconds"] is None and x["peak_bytes"] is not None for x in results)
 
 
@@ -85,6 +87,8 @@ def test_what_takes_too_long_is_left_out():
     [
         (["--sizes", "huge"], "expected one of 'tiny', 'small'"),
         (["--models", "lion_x"], "expected one of 'softmax', 'lion_lit'"),
+        (["--models", "vim"], "models is 'vim'; expected one of"),
+        (["--sizes", "hydra_base"], "expected one of 'tiny', 'small'"),
         (["--rounds", "0"], "--rounds is '0'; expected a whole number from 1 to"),
         (["--no-training", "--no-inference"], "training or inference"),
     ],

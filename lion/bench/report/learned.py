@@ -3,22 +3,21 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from lion.bench.decays import Layer, half_lives, rounded, untrained, watched
 from lion.data.images import load_images
 from lion.models.saving import load_model
-from lion.nn.layers import LionAttention
 from lion.pages.figures import Axis, Html, Row, hills, key, listed, picture, tag
 
 LABELS = {"lion_s": "LION-S", "lion_d": "LION-D", "lion_lit": "LION-LIT", "softmax": "softmax"}
 HEADS = 4  # whose masks are shown
 DIGIT = 3  # whose masks are shown
-SLOWEST = -1e-6  # log decays are clamped to this, a half-life of 700,000 tokens
 TITLES = {"lion_s": "Masks of LION-S: they depend on the digit", "lion_d": "Masks of LION-D: distance alone"}
 ABOUT_MASKS = {
     "lion_s": "In a mask, a row is a token that attends, a column a token it attends to. The digit decides how far.",
@@ -46,22 +45,6 @@ class Digits(NamedTuple):
         return (self.images - low) / (high - low)
 
 
-class Layer(NamedTuple):
-    attention: LionAttention
-    x: Tensor  # the inputs [N, T, dim]
-    options: dict[str, Any]  # of the call
-    log_decay: Tensor  # [N, T, H], or [H] where it is the same for all tokens
-
-    def half_lives(self) -> Tensor:
-        """In tokens [tokens, H]."""
-        return _half_lives(self.log_decay)
-
-    def masks(self, image: int) -> Tensor:
-        """[H, T, T]: the weights of tokens by the decays alone, without queries and keys; each row sums to 1."""
-        with torch.no_grad():
-            return self.attention.weights(self.x[image : image + 1], of_mask=True, **self.options)[0]
-
-
 class Seen(NamedTuple):
     layers: list[Layer]
     begin: list[Tensor]  # [H] of each layer: the half-lives of an untrained model, for an input of zeros
@@ -73,35 +56,11 @@ class Seen(NamedTuple):
 def look(folder: Path, digits: Digits) -> Seen:
     with torch.random.fork_rng(devices=[]):
         model = load_model(folder).eval()
-        fresh = type(model)(model.config)
-    layers, logits = _layers(model, digits.images)
+    layers, logits = watched(model, lambda: model(digits.images))
+    begin = [half_lives(log_decay)[0] for log_decay in untrained(model)]
     with torch.no_grad():
-        decays = [x.decay for x in fresh.modules() if isinstance(x, LionAttention)]
-        begin = [_half_lives(decay(torch.zeros(1, 1, decay.columns)).log_decay)[0] for decay in decays]
         patches = model.patch_embed(digits.images[:1])[1]  # type: ignore[operator]
     return Seen(layers, begin, logits.argmax(-1) == digits.labels, layers[0].x.shape[1], patches)
-
-
-def _half_lives(log_decay: Tensor) -> Tensor:
-    return -math.log(2) / log_decay.clamp(max=SLOWEST).reshape(-1, log_decay.shape[-1])
-
-
-def _layers(model: nn.Module, images: Tensor) -> tuple[list[Layer], Tensor]:
-    inputs: list[tuple[LionAttention, Tensor, dict[str, Any]]] = []
-    decays: list[Tensor] = []
-    hooks = []
-    for module in model.modules():
-        if isinstance(module, LionAttention):
-            note = lambda layer, args, options: inputs.append((layer, args[0], options))  # noqa: E731
-            hooks.append(module.register_forward_pre_hook(note, with_kwargs=True))
-            hooks.append(module.decay.register_forward_hook(lambda _, args, gates: decays.append(gates.log_decay)))
-    try:
-        with torch.no_grad():
-            logits = model(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return [Layer(*given, decay) for given, decay in zip(inputs, decays, strict=True)], logits
 
 
 # The section on decays.
@@ -145,9 +104,9 @@ def _decay(half_life: float) -> str:
 
 
 def _row(layer: int, head: int, lives: np.ndarray, begin: float) -> Row:
-    low, middle, high = (_tokens(x) for x in np.quantile(lives, [0.05, 0.5, 0.95]))
+    low, middle, high = (rounded(x) for x in np.quantile(lives, [0.05, 0.5, 0.95]))
     spread = f", 90% of tokens {low} to {high}" if len(lives) > 1 else ""
-    tip = f"layer {layer + 1}, head {head + 1}: half-life {middle}{spread}; at the beginning {_tokens(begin)}"
+    tip = f"layer {layer + 1}, head {head + 1}: half-life {middle}{spread}; at the beginning {rounded(begin)}"
     return Row(f"layer {layer + 1}", f"head {head + 1}", lives, begin, tip)
 
 
@@ -161,7 +120,7 @@ def _selective_words(seen: Seen) -> str:
     (layer, head), (low, high) = max(spreads.items(), key=lambda item: item[1][1] / item[1][0])
     return (
         f"LION-S computes a decay for every token. They vary most in head {head + 1} of layer {layer + 1}: nine in ten "
-        f"of its half-lives lie between {_tokens(low)} and {_tokens(high)} tokens."
+        f"of its half-lives lie between {rounded(low)} and {rounded(high)} tokens."
     )
 
 
@@ -186,15 +145,10 @@ def _fixed_words(seen: Seen) -> str:
     begin = torch.cat(seen.begin)
     short = int((lives < seen.tokens).sum())
     return (
-        f"LION-D learns one decay per head: half-lives of {_tokens(lives.min())} to {_tokens(lives.max())} tokens, "
-        f"{_tokens(begin.min())} to {_tokens(begin.max())} before training. In {short} of {len(lives)} heads less than "
+        f"LION-D learns one decay per head: half-lives of {rounded(lives.min())} to {rounded(lives.max())} tokens, "
+        f"{rounded(begin.min())} to {rounded(begin.max())} before training. In {short} of {len(lives)} heads less than "
         f"half of a token is left across an image, {seen.tokens} tokens away."
     )
-
-
-def _tokens(x: float | Tensor) -> str:
-    x = float(x)
-    return f"{x:,.0f}" if x >= 10 else f"{x:.1f}"
 
 
 # The section on masks.
@@ -215,7 +169,7 @@ def masks(seen: Mapping[str, Seen], digits: Digits) -> list[Html]:
         each = found.layers[depth].masks(image)[:HEADS]
         reach[name] = [_reach(mask) for mask in each]
         figures = [
-            _head(i, picture(name, _rows_to_one(mask), f"mask of head {i + 1}"), f"{_tokens(tokens)} tokens in effect")
+            _head(i, picture(name, _rows_to_one(mask), f"mask of head {i + 1}"), f"{rounded(tokens)} tokens in effect")
             for i, (mask, tokens) in enumerate(zip(each, reach[name], strict=True))
         ]
         cells.append(tag("p", ABOUT_MASKS[name], class_="note"))
@@ -245,9 +199,9 @@ def _maps(layer: Layer, image: int, grid: tuple[int, int]) -> Html:
     figures = []
     for head in range(shares.shape[1]):
         shown = picture("lion_s", shares[:, head].unflatten(0, grid).numpy(), f"half-lives of head {head + 1}")
-        low, high = (_tokens(x) for x in lives[:, head].aminmax())
+        low, high = (rounded(x) for x in lives[:, head].aminmax())
         figures.append(_head(head, shown, f"{low} to {high} tokens"))
-    ends = key("lion_s", _tokens(lives.min()), f"{_tokens(lives.max())} tokens")
+    ends = key("lion_s", rounded(lives.min()), f"{rounded(lives.max())} tokens")
     return _heads("LION-S: the half-life at each patch", ends, figures)
 
 
@@ -260,7 +214,7 @@ def _head(i: int, shown: Html, words: str) -> Html:
 
 
 def _mask_words(depth: int, tokens: int, reach: Mapping[str, Sequence[float]]) -> str:
-    parts = [f"{LABELS[name]} {_tokens(min(each))} to {_tokens(max(each))}" for name, each in reach.items()]
+    parts = [f"{LABELS[name]} {rounded(min(each))} to {rounded(max(each))}" for name, each in reach.items()]
     return (
         f"The masks of layer {depth + 1}, over {tokens} tokens: the decays alone, without queries and keys. "
         f"Tokens are the patches of the image, row by row. By head, the number of tokens that a token sees in effect: "
