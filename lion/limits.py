@@ -59,6 +59,7 @@ Width = Annotated[int, Between(1, 1 << 16)]  # channels of a layer
 Heads = Annotated[int, Between(1, 1 << 16)]
 Depth = Annotated[int, Between(0, 1 << 10)]  # blocks
 Hidden = Annotated[int, Between(1, 1 << 20)]  # channels inside of an MLP
+HiddenOrNone = Annotated[int, Between(0, 1 << 20)]  # 0: there is no MLP
 Ratio = Annotated[float, Between(0, 1024)]  # of an MLP's width to the layer's
 Classes = Annotated[int, Between(0, 1 << 24)]
 Vocabulary = Annotated[int, Between(1, 1 << 22)]  # tokens

@@ -22,7 +22,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Augment:
-    """Random changes, in this order. For image folders, a policy of timm may take the place of the moves."""
+    """Random changes, in this order. For colours, a policy of timm may take the place of the moves."""
 
     pad_crop: PixelsOrAll = 0  # pixels of padding on every side, before a crop of the image's size
     padding: Literal["zero", "reflect"] = "zero"  # what the padding is filled with: black, or the mirrored image

@@ -40,13 +40,18 @@ class Documents:
 
 
 def documents(
-    source: str | Path | Iterable[str | Path], *, column: str = "text", per: str = "file", limit: int | None = None
+    source: str | Path | Iterable[str | Path],
+    *,
+    column: str = "text",
+    per: str = "file",
+    limit: int | None = None,
+    split: str = "train",
 ) -> Documents:
-    """The documents of a source: the training split of a dataset on the Hugging Face hub ("hf://allenai/c4/en"), files
-    as for `corpus`, or "english" and "imdb" from `lion.data.fetch`. With `limit`, only the first ones."""
+    """The documents of a source: a split of a dataset on the Hugging Face hub ("hf://allenai/c4/en"), files as for
+    `corpus`, or "english" and "imdb" from `lion.data.fetch`. With `limit`, only the first ones."""
     if limit is not None:
         checked(SomeExamples, limit, "limit")
-    found = _hub(str(source), column) if on_hub(source) else corpus(source, column=column, per=per)
+    found = _hub(str(source), column, split) if on_hub(source) else corpus(source, column=column, per=per)
     if limit is None:
         return found
     return Documents(found.name, lambda: islice(found.read(), limit), json.dumps([found.key, limit]))
@@ -188,11 +193,11 @@ TXT: dict[str, Callable[[Path], Iterator[str]]] = {
 # The hub.
 
 
-def _hub(source: str, column: str) -> Documents:
-    hub_rows(source, "train")  # raises at once if the source is wrong
+def _hub(source: str, column: str, split: str) -> Documents:
+    hub_rows(source, split)  # raises at once if the source is wrong
 
     def read() -> Iterator[str]:
-        texts = (_text(at, fields, column) for at, fields in hub_rows(source, "train"))
+        texts = (_text(at, fields, column) for at, fields in hub_rows(source, split))
         return (text for text in texts if text and not text.isspace())
 
-    return Documents(source, read, json.dumps([source, column]))
+    return Documents(source, read, json.dumps([source, column] if split == "train" else [source, column, split]))

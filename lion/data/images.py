@@ -41,6 +41,7 @@ class ImageSet(Dataset[dict[str, Tensor]]):
     std: tuple[float, ...]
     notes: Mapping[str, str] = {}  # how they were read, and what was skipped: `Findings.notes`
     augment: Augment = Augment()
+    transform: Callable[[Any], Tensor] | None = None  # timm's, from a pillow image to a normalised tensor
     seed: int = 0
 
     def __len__(self) -> int:
@@ -72,6 +73,15 @@ class ImageSet(Dataset[dict[str, Tensor]]):
     def _images(self, epochs: np.ndarray, indices: np.ndarray) -> Tensor:
         raise NotImplementedError
 
+    def _transformed(self, epochs: np.ndarray, indices: np.ndarray, read: Callable[[int], Any]) -> Tensor:
+        """The images that `read` gives as pillow's, by timm's augmentation."""
+        assert self.transform is not None
+        images = []
+        for index, seed in zip(indices.tolist(), scatter(self.seed, epochs, indices).tolist(), strict=True):
+            with seeded(seed):
+                images.append(self.transform(read(index)))
+        return torch.stack(images)
+
     def _finish(self, pixels: Tensor, white: int, epochs: np.ndarray, indices: np.ndarray) -> Tensor:
         """uint8 pixels [B, C, H, W], augmented and normalised."""
         numbers = draws(self.seed, epochs, indices)
@@ -93,14 +103,22 @@ class MemorySet(ImageSet):
         return digests.digest(self.images, self.labels)
 
     def _prepare(self) -> None:
-        if self.augment.timm is not None:
-            raise ValueError(
-                f"timm is {self.augment.timm!r}; expected None, as it is for image folders: "
-                "here are pad_crop, flip, shift and erase."
-            )
         self.augment.check_fits(self.images.shape[2], self.images.shape[3])
+        if self.augment.timm is not None and self.channels != 3:
+            raise ValueError(
+                f"timm is {self.augment.timm!r}, and the images are grey; expected None: there are pad_crop, flip, "
+                "shift and erase."
+            )
+        with_timm, side = self.augment.timm is not None, (self.size or self.images.shape[2:])[0]
+        self.transform = timm_transform(self.augment, side, self.mean, self.std) if with_timm else None
+
+    def _open(self, index: int) -> Any:
+        image = need("PIL.Image", "pillow", "train")
+        return image.fromarray(self.images[index].permute(1, 2, 0).numpy())
 
     def _images(self, epochs: np.ndarray, indices: np.ndarray) -> Tensor:
+        if self.transform is not None:
+            return self._transformed(epochs, indices, self._open)
         images = self._finish(self.images[indices], self.white, epochs, indices)
         same = images.shape[2:] == self.size
         return images if same else F.interpolate(images, self.size, mode="bilinear", antialias=True)
@@ -130,7 +148,6 @@ class FolderSet(ImageSet):
         self.root, self.files, self.classes, self.side, self.crop_share = root, files, classes, side, share
         self.labels = torch.from_numpy(labels)
         self.size = (side, side)
-        self.transform: Callable[[Any], Tensor] | None = None
 
     def digest(self) -> str:
         return digests.digest(digests.digest_of_files(self.root, self.files), self.labels)
@@ -144,11 +161,7 @@ class FolderSet(ImageSet):
         if self.transform is None:
             pixels = np.stack([self._read(i) for i in indices])
             return self._finish(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), 255, epochs, indices)
-        images = []
-        for index, seed in zip(indices, scatter(self.seed, epochs, indices).tolist(), strict=True):
-            with seeded(seed):
-                images.append(self.transform(self._open(index)))
-        return torch.stack(images)
+        return self._transformed(epochs, indices, self._open)
 
     def _read(self, index: int) -> np.ndarray:
         if self.pixels is None:

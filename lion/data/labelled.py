@@ -306,6 +306,7 @@ class LabelledTexts(LabelledRows):
         crop: int = 0,
         drop: float = 0.0,
         seed: int = 0,
+        token_logits: np.ndarray | None = None,
     ):
         """
         Args:
@@ -313,6 +314,7 @@ class LabelledTexts(LabelledRows):
             crop, drop: for training, where parts of a text take less time than the whole, and are harder to learn by
                 heart: of longer texts, a window of `crop` tokens (0: all; pairs of texts stay whole); and of all, about
                 this share of the tokens is left out, but for the first. Which ones is random, and new in every epoch.
+            token_logits: [N, classes], what a linear model of the tokens says of each text.
         """
         if len(texts) != len(labels) or not len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(labels)} labels; expected one label per text.")
@@ -328,6 +330,7 @@ class LabelledTexts(LabelledRows):
         self.max_length = max_length or int(self.lengths.max())
         self.crop, self.drop, self.seed = 0 if pairs else crop, drop, seed
         self.pad_id = next((x for x in (tokenizer.pad_id, tokenizer.eos_id) if x is not None), 0)
+        self.token_logits = None if token_logits is None else torch.from_numpy(token_logits)
         self.types = np.concatenate([row[1] for row in rows]).astype(np.int8) if pairs else None
         super().__init__([row[0] for row in rows], labels)
 
@@ -342,7 +345,8 @@ class LabelledTexts(LabelledRows):
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` [B, T], padded to a multiple of 8, or to `max_length` if that is less; `mask` [B, T], True for
-        tokens; `label` [B]; for pairs `token_type_ids` [B, T], 0 for the first text and 1 for the second."""
+        tokens; `label` [B]; `token_logits` [B, classes], if there are some; for pairs `token_type_ids` [B, T], 0 for
+        the first text and 1 for the second."""
         epochs, indices = split_keys(keys)
         starts = np.where(indices > 0, self.ends[indices - 1], 0)
         whole = self.ends[indices] - starts
@@ -362,6 +366,8 @@ class LabelledTexts(LabelledRows):
             "mask": torch.from_numpy(mask),
             "label": self.labels[torch.from_numpy(indices)],
         }
+        if self.token_logits is not None:
+            batch["token_logits"] = self.token_logits[torch.from_numpy(indices)]
         if self.types is not None:
             batch["token_type_ids"] = torch.from_numpy(np.where(mask, self.types[places], 0).astype(np.int64))
         return batch

@@ -12,7 +12,7 @@ from typing import Any
 
 from lion.configs import checked
 from lion.data.sources.archives import reading
-from lion.data.sources.fetching import located
+from lion.data.sources.fetching import fetch
 from lion.data.tables import text_lines
 from lion.files import read_object, replace, write_json
 from lion.limits import Vocabulary
@@ -20,6 +20,8 @@ from lion.optional import need
 from lion.terminal import brief
 
 TOKENIZER, CONFIG, VOCABULARY = "tokenizer.json", "tokenizer_config.json", "vocab.txt"
+BPE = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # transformers' names, and GPT-2's own
+NAMED = ("minilm", "gpt2")  # that lion.data.fetch knows
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 END = "<|endoftext|>"
 ROLES = {  # the names of special tokens, the most common ones first
@@ -328,15 +330,20 @@ def _checked(documents: Iterable[str]) -> Iterator[str]:
 
 
 def load_tokenizer(path: Path | str, *, lowercase: bool | None = None) -> TextTokenizer:
-    """A tokenizer from a tokenizer.json, a BERT vocab.txt, or a folder with one of them; or by name: "bytes", "minilm".
+    """A tokenizer from a tokenizer.json, a BERT vocab.txt, or a folder with one of them or with GPT-2's two files; or
+    by name: "bytes", and "minilm" (BERT's) and "gpt2", which are fetched.
 
     `lowercase`: whether a vocab.txt is for lower-case text; by default from the tokenizer_config.json beside it, and if
     there is none, from the case of its tokens.
     """
     if path == "bytes":
         return ByteTokenizer()
-    file = located("minilm") if path == "minilm" else Path(path).expanduser()
+    file = fetch(path) if isinstance(path, str) and path in NAMED else Path(path).expanduser()
     if file.is_dir():
+        for names in BPE:
+            vocabulary, merges = (file / name for name in names)
+            if vocabulary.is_file() and merges.is_file() and not (file / TOKENIZER).is_file():
+                return _load_bpe(vocabulary, merges)
         file = next((file / name for name in (TOKENIZER, VOCABULARY) if (file / name).is_file()), file)
     if not file.is_file():
         got = f"{file} has neither" if file.is_dir() else f"{file} is not there"
@@ -362,6 +369,19 @@ def tokenizer_of_model(folder: Path, vocab_size: int) -> TextTokenizer:
             f"which the model was trained with: put its {TOKENIZER} there."
         )
     return found
+
+
+def _load_bpe(vocabulary: Path, merges: Path) -> TextTokenizer:
+    """GPT-2's tokenizer, from its own files."""
+    package = need("tokenizers", "tokenizers", "text")
+    with reading(str(vocabulary.parent), f"expected {vocabulary.name} and {merges.name} of a byte-level BPE"):
+        lines = [line.rstrip("\n") for line in text_lines(merges)]
+        pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+        made = package.Tokenizer(package.models.BPE(read_object(vocabulary), pairs))
+    made.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = package.decoders.ByteLevel()
+    made.add_special_tokens([END])
+    return FastTokenizer(made.to_str(), str(vocabulary.parent))
 
 
 def _load_vocabulary(path: Path, lowercase: bool | None) -> TextTokenizer:

@@ -39,6 +39,8 @@ class ModelConfig:
     @property
     def tells_order(self) -> bool:
         """Whether the order of the tokens makes a difference."""
+        if self.variant not in VARIANTS:  # a baseline, which convolves
+            return True
         variant = VARIANTS[self.variant]
         return self.positions == "learned" or variant.delta or (self.decay or variant.decay) != "none"
 
@@ -52,6 +54,8 @@ def make_layer(config: ModelConfig, layer: type[LionAttention] = LionAttention, 
         decay=config.decay,
         norm=cast(Norm | None, config.norm),  # which the layer checks
         two_sided=getattr(config, "two_sided", False),  # causal models have no other side
+        zero_order_hold=getattr(config, "zero_order_hold", True),  # an ablation of the arena's models
+        half_lives=getattr(config, "half_lives", None),
         **options,
     )
 

@@ -1,35 +1,47 @@
 """Text encoders: BERT's architecture, with any variant of the table in the place of its attention."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
-from lion.limits import Classes, Deviation, Epsilon, Hidden, Share, TokenId, Tokens, Vocabulary
+from lion.limits import Classes, Deviation, Epsilon, HiddenOrNone, OneOf, Positive, Share, TokenId, Tokens, Vocabulary
+from lion.models.baselines import BASELINES, Baseline
 from lion.models.blocks import Backbone, Mlp, ModelConfig, check_mask, init_linear, make_layer
-from lion.models.positions import add_positions, learned_positions, warn_if_blind, waves
+from lion.models.positions import add_positions, learned_positions, placed, warn_if_blind, waves
 from lion.nn.layers import LionAttention
+from lion.nn.variants import VARIANTS
 
 
 @takes_old_names
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(ModelConfig):
+    variant: Annotated[str, OneOf((*VARIANTS, *BASELINES))] = field(default="lion_s", kw_only=False)
     vocab_size: Vocabulary = 30522  # different tokens
-    mlp_dim: Hidden = 3072  # channels inside of the MLPs
+    mlp_dim: HiddenOrNone = 3072  # channels inside of the MLPs; 0: blocks without an MLP
     max_tokens: Tokens = 512  # the most tokens, where positions are learned
     token_types: Classes = 2  # embeddings that tell the texts of a pair apart; 0: none
-    dropout: Share = 0.1  # of the embedded tokens, and of what each block adds
+    dropout: Share = 0.1  # of the embedded tokens, and of what each block adds; of Hydra and Vim of the tokens only
     norm_eps: Epsilon = 1e-12  # of the LayerNorms
     pad_token: TokenId | None = 0  # the token that fills up short texts
     init_std: Deviation = 0.02  # standard deviation of the first weights
     attention_norm: bool | None = None  # a LayerNorm behind attention; None: for lion_lit only, which needs it
     two_sided: bool = False  # decays of their own for each direction
+    half_lives: tuple[Positive, Positive] | None = None  # tokens, of the first decays: first and last head; none: own
 
     def __post_init__(self):
         super().__post_init__()
         if self.pad_token is not None and self.pad_token >= self.vocab_size:
             raise ValueError(f"pad_token is {self.pad_token}; expected less than vocab_size, {self.vocab_size}.")
+        if self.variant in BASELINES:
+            for name in CHOICES:
+                if getattr(self, name):
+                    raise ValueError(f"variant is {self.variant!r}, which has no {name} to choose.")
+
+
+CHOICES = ("features", "decay", "norm", "two_sided", "half_lives")  # of the variants of LionAttention
 
 
 class Encoder(Backbone):
@@ -126,26 +138,37 @@ class EncoderLayer(nn.Module):
         self.attention = make_attention(config)
         self.attention_norm = nn.LayerNorm(config.dim, eps=config.norm_eps) if with_norm else nn.Identity()
         self.norm1 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.mlp = Mlp(config.dim, config.mlp_dim)
-        self.norm2 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
-        for linear in (self.mlp.fc1, self.mlp.fc2):
-            init_linear(linear, config.init_std)
+        self.mlp = Mlp(config.dim, config.mlp_dim) if config.mlp_dim else None
+        self.norm2 = nn.LayerNorm(config.dim, eps=config.norm_eps) if config.mlp_dim else None
+        self.dropout = nn.Dropout(0.0 if config.variant in BASELINES else config.dropout)
+        if self.mlp is not None:
+            for linear in (self.mlp.fc1, self.mlp.fc2):
+                init_linear(linear, config.init_std)
 
     def forward(
         self, x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, weighing: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """The output; with `weighing` it is computed by the weights of attention, which are returned too."""
-        if weighing:
+        if not weighing:
+            mixed, weights = self.attention(x, mask, cu_seqlens), None
+        elif isinstance(self.attention, LionAttention):
             mixed, weights = self.attention.forward_by_weights(x, mask, cu_seqlens)
         else:
-            mixed, weights = self.attention(x, mask, cu_seqlens), None
+            kind = type(self.attention).__name__
+            raise ValueError(f"the weights of attention are asked for, but {kind} has none; expected another variant.")
         x = self.norm1(x + self.dropout(self.attention_norm(mixed)))
-        return self.norm2(x + self.dropout(self.mlp(x))), weights
+        if self.mlp is not None and self.norm2 is not None:
+            x = self.norm2(x + self.dropout(self.mlp(x)))
+        return x, weights
 
 
-def make_attention(config: EncoderConfig) -> LionAttention:
+def make_attention(config: EncoderConfig) -> LionAttention | Baseline:
     """A layer with BERT's initialisation, unless the variant has its own."""
+    if config.variant in BASELINES:
+        layer = BASELINES[config.variant](config.dim, "both")
+        for linear in (module for module in layer.modules() if isinstance(module, nn.Linear)):
+            nn.init.normal_(linear.weight, std=config.init_std)
+        return layer
     attention = make_layer(config)
     if not attention.variant.state_space_init:
         init_linear(attention.in_proj, config.init_std)
@@ -153,10 +176,24 @@ def make_attention(config: EncoderConfig) -> LionAttention:
     return attention
 
 
-ENCODERS: dict[str, EncoderConfig] = {
+SIZES: dict[str, EncoderConfig] = {
     "tiny": EncoderConfig(dim=32, depth=2, heads=2, mlp_dim=64),  # for tests
     "small": EncoderConfig(dim=256, depth=4, heads=4, mlp_dim=1024),
     "minilm": EncoderConfig(dim=384, depth=6, heads=12, mlp_dim=1536),  # 23M parameters, half of them embeddings
     "base": EncoderConfig(),  # 109M
     "large": EncoderConfig(dim=1024, depth=24, heads=16, mlp_dim=4096),  # 334M
 }
+# Hydra's encoder has no MLPs: blocks, for about as many parameters. 23 are of its own paper, 45 of LION's.
+HYDRA_DEPTH = {"tiny": 1, "small": 7, "minilm": 11, "base": 23, "large": 45}
+ENCODERS: dict[str, EncoderConfig] = {
+    **SIZES,
+    **{
+        f"hydra_{size}": replace(SIZES[size], variant="hydra", depth=depth, mlp_dim=0, norm_eps=1e-5)
+        for size, depth in HYDRA_DEPTH.items()
+    },
+}
+
+
+def encoder_config(size: str, variant: str) -> EncoderConfig:
+    """The config of a variant at a size: of ENCODERS, with learned positions where nothing else tells the order."""
+    return placed(ENCODERS.get(f"{variant}_{size}") or replace(SIZES[size], variant=variant))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
-from lion.limits import Classes, Depth, Heads, Kernel, OneOf, Ratio, Share, Tokens, Width
+from lion.limits import Classes, Depth, Heads, Kernel, OneOf, Positive, Ratio, Share, Tokens, Width
 from lion.models.blocks import Backbone, Mlp, ModelConfig, check_mask, make_layer
 from lion.models.heads import mean_tokens
 from lion.models.positions import add_positions, learned_positions, placed, warn_if_blind
@@ -37,6 +37,8 @@ class LongConfig(ModelConfig):
     summaries: Classes = 0  # sums over tokens that are classified, each with weights by place and channel; 0: the mean
     dropout: Share = 0.0  # of the inputs, and of what each block adds
     two_sided: bool = False  # decays of their own for each direction
+    zero_order_hold: bool = True  # values begin small where HIPPO's decays are slow, as the paper has it
+    half_lives: tuple[Positive, Positive] | None = None  # tokens, of the first decays: first and last head; none: own
 
     def __post_init__(self):
         super().__post_init__()

@@ -15,15 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
-from lion.limits import Channels, Classes, Heads, OneOf, Patch, Pixels, Ratio, Share, ShareBelowOne, Width
+from lion.limits import Channels, Classes, Heads, OneOf, Patch, Pixels, Positive, Ratio, Share, ShareBelowOne, Width
 from lion.models.baselines import BASELINES
 from lion.models.blocks import NO_WEIGHTS, Backbone, Mlp, ModelConfig, make_layer
 from lion.models.patches import STEMS, PatchEmbed
 from lion.models.scripting import Scriptable, WithScriptable
 from lion.nn.layers import LionAttention, directions
+from lion.nn.orders import ORDER_NORMS
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import Direction
 
+INITS = ("own", "deit")
 POOLS = ("token", "mean", "none")  # "none": every token is classified
 
 
@@ -43,11 +45,14 @@ class VisionConfig(ModelConfig):
     distillation_token: bool = False  # another one, which learns from a teacher
     pool: Annotated[str, OneOf(POOLS)] = "token"  # what is classified; "none": every token
     orders: tuple[str, ...] = ()  # paths through the patches (lion.nn.orders)
+    order_norm: Annotated[str, OneOf(ORDER_NORMS)] = "joint"  # of several paths; "each" by itself, and then the mean
     direction: str = "both"  # or "forward", "reverse", "alternating" by layer
     double_diagonal: bool = False  # a token's own weight counts twice, once for each direction
     dropout: Share = 0.0  # of the embedded patches, and of the MLPs
     drop_path: ShareBelowOne = 0.0  # of the last block; linearly less in those before it
     two_sided: bool = False  # decays of their own for each direction
+    half_lives: tuple[Positive, Positive] | None = None  # tokens, of the first decays: first and last head; none: own
+    init: Annotated[str, OneOf(INITS)] = "own"  # of the weights; "deit": normal with deviation 0.02, positions too
 
     def __post_init__(self):
         super().__post_init__()
@@ -236,15 +241,24 @@ class VisionModel(WithScriptable, Backbone):
         return head
 
     def _init_weights(self) -> None:
-        # Positions are as large as embedded patches: with the usual 0.02, learning to tell them apart takes long.
-        for token, std in ((self.cls_token, 0.02), (self.dist_token, 0.02), (self.pos_embed, 1.0)):
+        as_deit = self.config.init == "deit"
+        # Positions are as large as embedded patches: with DeiT's 0.02, learning to tell them apart takes long.
+        for token, std in ((self.cls_token, 0.02), (self.dist_token, 0.02), (self.pos_embed, 0.02 if as_deit else 1.0)):
             if token is not None:
                 nn.init.trunc_normal_(token, std=std, a=-2 * std, b=2 * std)
         for block in self.blocks:
             if isinstance(block.mlp, Mlp):
                 for linear in (block.mlp.fc1, block.mlp.fc2):
-                    nn.init.xavier_uniform_(linear.weight)
+                    (_small if as_deit else nn.init.xavier_uniform_)(linear.weight)
                     nn.init.zeros_(linear.bias)
+            attention = block.attn
+            if as_deit and isinstance(attention, LionAttention) and not attention.variant.state_space_init:
+                for linear in (attention.in_proj, attention.out_proj):
+                    _small(linear.weight)  # biases stay: the decays begin by them
+
+
+def _small(weight: Tensor) -> Tensor:
+    return nn.init.trunc_normal_(weight, std=0.02, a=-2.0, b=2.0)
 
 
 @torch.fx.wrap  # one node of a traced graph: it asks for sizes
@@ -296,7 +310,7 @@ def make_image_layer(config: VisionConfig, direction: Direction) -> nn.Module:
     if config.variant in BASELINES:
         return BASELINES[config.variant](config.dim, direction)
     options = {"double_diagonal": config.double_diagonal, "direction": direction, "orders": config.orders or None}
-    return make_layer(config, ImageAttention, **options)
+    return make_layer(config, ImageAttention, **options, order_norm=config.order_norm)
 
 
 class DropPath(nn.Module):

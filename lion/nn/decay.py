@@ -30,6 +30,10 @@ class Decay(nn.Module):
         """x [B, T, columns], as projected: a bias is the decay's own to add."""
         raise NotImplementedError
 
+    def begin_with(self, half_lives: Tensor) -> None:
+        """Set the first decays, for an input of zeros: half-lives in tokens, one for each head."""
+        raise ValueError(f"half_lives are given, and {type(self).__name__} has its own; expected None.")
+
     def alone(self, x: Tensor) -> Any:
         """The log_decay of a decay that has no gates."""
         log_decay, log_gain, factor = self(x)
@@ -51,6 +55,10 @@ class PerOrder(Decay):
         logs = [cast(Decay, decay).alone(part) for decay, part in zip(self.orders, parts, strict=True)]
         return Gates(torch.cat(logs, heads_axis(logs[0])))
 
+    def begin_with(self, half_lives: Tensor) -> None:
+        for decay in self.orders:
+            cast(Decay, decay).begin_with(half_lives)
+
 
 class TwoSided(Decay):
     """Decays of their own for each direction. Gates, which act on a key whoever reads it, are the mean of both's."""
@@ -67,6 +75,19 @@ class TwoSided(Decay):
         means = ((a + b) / 2 if a is not None else None for a, b in zip(forward[1:], reverse[1:], strict=True))
         return Gates((forward.log_decay, reverse.log_decay), *means)
 
+    def begin_with(self, half_lives: Tensor) -> None:
+        """The first heads see far in reverse, the last ones forward: from the beginning they tell left from right."""
+        for decay, lives in zip(self.directions, (half_lives, half_lives.flip(0)), strict=True):
+            cast(Decay, decay).begin_with(lives)
+
+
+@torch.no_grad()
+def _set_logits(logit: Tensor, half_lives: Tensor) -> None:
+    """logit [heads, ...], whose sigmoid is the decay."""
+    lives = half_lives.double()
+    wanted = -torch.log(torch.expm1(math.log(2) / lives))  # logit of 2^(-1 / half-life)
+    logit.copy_(wanted.reshape(-1, *[1] * (logit.dim() - 1)).expand_as(logit))
+
 
 def heads_axis(log_decay: Tensor) -> int:
     """The dimension of the heads in a log_decay, by its rank."""
@@ -78,15 +99,22 @@ def evenly(first: float, last: float, count: int) -> Tensor:
     return first + (last - first) / max(count - 1, 1) * torch.arange(count)
 
 
+def geometric(first: float, last: float, count: int) -> Tensor:
+    """As many numbers as there are heads, each by the same factor larger than the one before."""
+    if not 0 < first < math.inf or not 0 < last < math.inf:
+        raise ValueError(f"half_lives are {first}, {last}; expected two numbers of tokens above 0.")
+    return torch.exp(evenly(math.log(first), math.log(last), count))
+
+
 def spread(first: float, last: float, *size: int) -> Tensor:
     """Linearly spaced over the heads, the same for the channels of a head."""
     heads = evenly(first, last, size[0])
     return heads.reshape(-1, *[1] * (len(size) - 1)).expand(size).clone()
 
 
-def hippo_log_rates(heads: int, channels: int) -> Tensor:
-    """Logs of the rates n + 1 of HIPPO's diagonal, at steps from 0.001 to 0.1."""
-    steps = 10 ** evenly(-3, -1, heads)
+def hippo_log_rates(heads: int, channels: int, slow: bool) -> Tensor:
+    """Logs of the rates n + 1 of HIPPO's diagonal, at steps from 0.001 to 0.1; or from 0.0001, as S5 has for Path-X."""
+    steps = 10 ** evenly(-4 if slow else -3, -1, heads)
     return (steps[:, None] * torch.arange(1, channels + 1)).log()
 
 
@@ -111,6 +139,9 @@ class Fixed(Decay):
         forgets = torch.exp2(-spread(5, 12, *size))
         self.logit = nn.Parameter(torch.logit(1 - forgets))
 
+    def begin_with(self, half_lives: Tensor) -> None:
+        _set_logits(self.logit, half_lives)
+
     def forward(self, x: Tensor) -> Gates:
         return Gates(F.logsigmoid(self.logit))
 
@@ -121,9 +152,9 @@ class FixedHippo(Decay):
 
     columns = 0
 
-    def __init__(self, heads: int, channels: int, *, random: bool = False):
+    def __init__(self, heads: int, channels: int, *, random: bool = False, slow: bool = False):
         super().__init__()
-        self.log_rate = nn.Parameter(torch.randn(heads, channels) if random else hippo_log_rates(heads, channels))
+        self.log_rate = nn.Parameter(torch.randn(heads, channels) if random else hippo_log_rates(heads, channels, slow))
 
     def forward(self, x: Tensor) -> Gates:
         return Gates(-self.log_rate.exp())
@@ -139,6 +170,11 @@ class Selective(Decay):
         self.softplus = softplus
         self.bias = nn.Parameter(spread(2, 6, *self.size) * (-1 if softplus else 1))
 
+    def begin_with(self, half_lives: Tensor) -> None:
+        _set_logits(self.bias, half_lives)
+        if self.softplus:  # softplus(-x) is -logsigmoid(x)
+            self.bias.data.neg_()
+
     def forward(self, x: Tensor) -> Gates:
         x = x.unflatten(-1, self.size) + self.bias
         return Gates(-F.softplus(x) if self.softplus else F.logsigmoid(x))
@@ -150,13 +186,20 @@ class SelectiveHippo(Decay):
     `scalar` a head has one, HIPPO's slowest."""
 
     def __init__(
-        self, heads: int, channels: int, *, random: bool = False, softplus: bool = False, scalar: bool = False
+        self,
+        heads: int,
+        channels: int,
+        *,
+        random: bool = False,
+        softplus: bool = False,
+        scalar: bool = False,
+        slow: bool = False,
     ):
         super().__init__()
         self.size = (heads,) if scalar else (heads, channels)
         self.columns = math.prod(self.size)
         self.softplus = softplus
-        rates = torch.randn(heads, channels) if random else hippo_log_rates(heads, channels)
+        rates = torch.randn(heads, channels) if random else hippo_log_rates(heads, channels, slow)
         self.log_rate = nn.Parameter(rates[:, 0].clone() if scalar else rates)
 
     def forward(self, x: Tensor) -> Gates:
@@ -265,13 +308,17 @@ DECAYS: dict[str, Callable[[int, int], Decay]] = {  # by heads and key channels 
     "fixed": Fixed,
     "fixed_diagonal": _with(Fixed, diagonal=True),
     "fixed_hippo": FixedHippo,
+    "fixed_hippo_slow": _with(FixedHippo, slow=True),
     "fixed_random": _with(FixedHippo, random=True),
     "selective": Selective,
     "selective_diagonal": _with(Selective, diagonal=True),
     "selective_hippo": SelectiveHippo,
+    "selective_hippo_slow": _with(SelectiveHippo, slow=True),
     "selective_random": _with(SelectiveHippo, random=True),
     "selective_hippo_scalar": _with(SelectiveHippo, scalar=True),
+    "selective_hippo_scalar_slow": _with(SelectiveHippo, scalar=True, slow=True),
     "softplus_hippo": _with(SelectiveHippo, softplus=True),
+    "softplus_hippo_slow": _with(SelectiveHippo, softplus=True, slow=True),
     "softplus": _with(Selective, softplus=True),
     "softplus_diagonal": _with(Selective, diagonal=True, softplus=True),
     "gated_rfa": Complementary,

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from lion import legacy
 from lion.nn.arrival import charge_for_leaving, with_entry
 from lion.nn.between import attention_between
-from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, TwoSided, heads_axis
+from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, TwoSided, geometric, heads_axis
 from lion.nn.feature_maps import FEATURE_MAPS
-from lion.nn.orders import ORDERS, grid_orders
+from lion.nn.orders import ORDER_NORMS, ORDERS, decays_of, grid_orders
 from lion.nn.softmax import softmax_attention, softmax_step
 from lion.nn.tails import GATES, OUTPUT_NORMS
 from lion.nn.variants import KEYS, VARIANTS, Variant
@@ -52,12 +52,20 @@ class LionAttention(nn.Module):
         variant: a key of `lion.VARIANTS`.
         features, decay, norm: take the place of the variant's own (FEATURE_MAPS, DECAYS, lion.attention).
         two_sided: whether each direction has decays of its own. Only then can a layer tell left from right.
+        half_lives: of the first decays, in tokens: of the first head and of the last, the others between them. With
+            `two_sided` those in reverse are the other way round. By default the variant's own.
         double_diagonal: count a token's weight of itself twice, as naive sums of both directions do.
         direction: "both"; "forward" or "reverse", where decays act on arrival, as causal models have it.
         orders: names of paths through a grid (ORDERS), or the orders themselves, [N, T]. Each has decays of its
             own, unless the variant gates its input by them.
         grid: height and width of the grid; by default the largest square, other tokens before it.
+        order_norm: with several orders, "joint" adds their sums and divides once; "each" divides each, and averages the
+            outputs, as the paper has it (an order at a time, so it takes longer).
         bias: whether the projections have one.
+        zero_order_hold: whether a variant with `state_space_init` begins with values that are small where its decays
+            are slow, as the paper has it: 40 times smaller in the slowest head than in the fastest, with the decays
+            "..._slow" 400 times. (What a slow head adds up would be large otherwise; but norm "sum" divides by as large
+            a sum.) Without, values begin as any linear layer's.
         form, backend, chunk_size: the algorithm, as of `lion.attention`; the result is the same. `set_form` changes it.
     """
 
@@ -73,11 +81,14 @@ class LionAttention(nn.Module):
         decay: str | None = None,
         norm: Norm | None = None,
         two_sided: bool = False,
+        half_lives: tuple[float, float] | None = None,
         double_diagonal: bool = False,
         direction: Direction = "both",
         orders: Sequence[str] | Tensor | None = None,
         grid: tuple[int, int] | None = None,
+        order_norm: str = "joint",
         bias: bool = True,
+        zero_order_hold: bool = True,
         form: Form = "auto",
         backend: BackendName = "auto",
         chunk_size: int | None = None,
@@ -86,6 +97,7 @@ class LionAttention(nn.Module):
         direction, features = legacy.value("direction", direction), legacy.value("features", features)
         one_of("variant", variant, VARIANTS)
         one_of("direction", direction, DIRECTIONS)
+        one_of("order_norm", order_norm, ORDER_NORMS)
         choices: list[tuple[str, str | None, Collection[str]]] = [
             ("features", features, FEATURE_MAPS),
             ("decay", decay, DECAYS),
@@ -99,8 +111,11 @@ class LionAttention(nn.Module):
         self.variant: Variant = dataclasses.replace(VARIANTS[variant], **given)
         self.name, self.dim, self.direction = variant, dim, direction
         self._check_choices(variant, given, two_sided)
+        if not zero_order_hold and not self.variant.state_space_init:
+            raise ValueError(f"zero_order_hold is False, and variant {variant!r} does not begin by it; expected True.")
         self.double_diagonal, self.two_sided = double_diagonal, two_sided
         self.form, self.backend, self.chunk_size = form, backend, chunk_size
+        self.order_norm = order_norm
         self._set_orders(orders, grid)
 
         if dim % heads:
@@ -112,6 +127,8 @@ class LionAttention(nn.Module):
         self.features = FEATURE_MAPS[chosen.features](key_channels)
         channels = self.features.channels
         self.decay = self._make_decay(channels)
+        if half_lives is not None:
+            self.decay.begin_with(geometric(*half_lives, self.heads))
         key_heads = 1 if chosen.keys == "shared" else self.heads
         self.columns = {
             "q": key_heads * key_channels,
@@ -131,7 +148,7 @@ class LionAttention(nn.Module):
         self.output_norm = norms[0] if norms else None
         self._at_once = self._can_mix_at_once()
         if chosen.state_space_init:
-            self._state_space_init()
+            self._state_space_init(zero_order_hold)
 
     def forward(
         self,
@@ -219,6 +236,8 @@ class LionAttention(nn.Module):
         """[B, T, H, V]: the values, mixed; with `return_states` also the states behind these tokens."""
         where: dict[str, Any] = {"mask": mask, "cu_seqlens": cu_seqlens, "orders": orders, "direction": self.direction}
         piece = return_states or forward_state is not None or reverse_state is not None
+        if self.order_norm == "each" and orders is not None and orders.dim() == 2 and not piece:
+            return self._mean_of_orders(y, mask, cu_seqlens, orders)
         if self.variant.softmax:
             if piece:
                 raise ValueError("variant is 'softmax', which has no state but its tokens; expected another variant.")
@@ -243,10 +262,16 @@ class LionAttention(nn.Module):
             return out, States(*(x if x is None else x._replace(log_decay=x.log_decay + entry) for x in states))
         return result
 
+    def _mean_of_orders(self, y: Tokens, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor) -> Tensor:
+        decays = [decays_of(y.log_decay, n, self.heads) for n in range(len(orders))]
+        each = [self.mix(y._replace(log_decay=x), mask, cu_seqlens, orders[n]) for n, x in enumerate(decays)]
+        return torch.stack(each).mean(0)
+
     def _can_mix_at_once(self) -> bool:
         """Whether one operator does it all, from q, k and v as they come from the projection."""
         chosen = self.variant
         own = chosen.keys == "own" and not (chosen.scaled or chosen.skip or chosen.softmax or self.decay.gates)
+        own = own and self.order_norm == "joint"
         return own and not (chosen.delta or chosen.decay_between or chosen.norm == "unmasked")
 
     def _mix_at_once(
@@ -338,7 +363,8 @@ class LionAttention(nn.Module):
             (q, q_scale), (k, k_scale) = self.features.both(q, k)
         if k_scale is not None:
             log_gain = k_scale.to(wide) if log_gain is None else log_gain + k_scale.to(wide)
-        if log_gain is not None and (self.variant.delta or self.variant.decay_between):  # these take no gates
+        if log_gain is not None and (self.variant.delta or self.variant.decay_between or self.variant.softmax):
+            # These take no gates.
             k, log_gain = k * log_gain.exp()[..., None].to(k.dtype), None
         if q_scale is not None and self.variant.norm in ("none", "max"):  # else it cancels
             q = q * q_scale[..., None].exp()
@@ -381,8 +407,10 @@ class LionAttention(nn.Module):
             raise ValueError(f"two_sided is True, and variant {name!r} has no decays; expected False.")
         if two_sided and self.direction != "both":
             raise ValueError(f"two_sided is True, and direction is {self.direction!r}; expected 'both'.")
-        if self.variant.softmax and given:
-            raise ValueError(f"variant is 'softmax', which has no {' or '.join(given)} to choose.")
+        if self.variant.softmax and given.keys() - {"features"}:
+            raise ValueError(
+                f"variant is 'softmax', which has no {' or '.join(given.keys() - {'features'})} to choose."
+            )
         if (self.variant.delta or self.variant.decay_between) and self.variant.norm != "none":
             raise ValueError(
                 f"norm is {self.variant.norm!r}; expected 'none' with variant {name!r}: it has no row sums."
@@ -420,13 +448,15 @@ class LionAttention(nn.Module):
         return grid_orders(self.order_names, height, width, prefix=T - height * width).to(x.device)
 
     @torch.no_grad()
-    def _state_space_init(self) -> None:
+    def _state_space_init(self, zero_order_hold: bool) -> None:
         q, k, v, decay, *_ = self.in_proj.weight.split(list(self.columns.values()))
         for weight in (q, k, decay):
             nn.init.normal_(weight, std=0.1)
+        if not zero_order_hold:
+            return
         log_decay = self.decay(v.new_zeros(1, 1, self.decay.columns)).log_decay
         log_decay = log_decay[0] if isinstance(log_decay, tuple) else log_decay  # both begin alike
-        if log_decay is not None:  # zero-order hold: a channel takes in as much as it forgets, 1 - lambda
+        if log_decay is not None:  # a channel takes in as much as it forgets, 1 - lambda
             channels = log_decay.shape[-1] if heads_axis(log_decay) == -2 else 1
             forgets = -torch.expm1(log_decay).reshape(-1, self.heads, channels).mean(0)  # over the orders
             if forgets.shape[1] != self.value_channels:

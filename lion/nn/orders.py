@@ -5,9 +5,12 @@ Arithmetic on tensors throughout: height and width may be symbols of a graph tha
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+
+ORDER_NORMS = ("joint", "each")
 
 
 def rows(height: int, width: int) -> Tensor:
@@ -53,3 +56,11 @@ def grid_orders(names: Sequence[str], height: int, width: int, *, prefix: int = 
 def _paths(names: tuple[str, ...], height: int, width: int, prefix: int) -> Tensor:
     paths = torch.stack([ORDERS[name](height, width) for name in names]) + prefix
     return torch.cat([torch.arange(prefix).expand(len(names), -1), paths], 1)
+
+
+def decays_of(log_decay: Any, n: int, heads: int) -> Any:
+    """The decays of one of several orders, where each has its own: N * H heads. A pair is of both directions."""
+    if log_decay is None or isinstance(log_decay, tuple):
+        return log_decay if log_decay is None else tuple(decays_of(x, n, heads) for x in log_decay)
+    axis = 0 if log_decay.dim() <= 2 else 2
+    return log_decay if log_decay.shape[axis] == heads else log_decay.narrow(axis, n * heads, heads)

@@ -266,6 +266,13 @@ def _check_beta(call: "Call") -> None:
         raise ValueError("log_gain and beta are both given; expected one of them: beta is the delta rule's own gate.")
 
 
+def check_packing(cu_seqlens, x: Tensor) -> None:
+    """Raise unless they are the borders of sequences packed into x [1, T, ...]: for layers that move tokens first."""
+    _check_cu_seqlens(cu_seqlens, x)
+    if can_read(cu_seqlens):
+        _check_borders(cu_seqlens, x)
+
+
 def _check_cu_seqlens(cu_seqlens, q: Tensor) -> None:
     _tensor("cu_seqlens", cu_seqlens, q, "an int32 or int64", remedy="cu_seqlens.long()")
     if cu_seqlens.dim() != 1 or len(cu_seqlens) < 2:

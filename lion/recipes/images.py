@@ -10,6 +10,7 @@ from lion.models.vision import VisionConfig
 from lion.recipes import register_recipe
 from lion.tasks.images import ImageTask
 from lion.train.config import Optim, Run
+from lion.train.distill import Distill
 
 VARIANTS = names_without_size()
 
@@ -47,27 +48,32 @@ def cifar10(variant: str) -> Run:
     return Run(task, Optim(lr=3e-3, warmup=0.1), epochs=3, batch=64, ema=0.995)
 
 
-def _deit(dataset: str, model: VisionConfig, augment: Augment) -> ImageTask:
-    """DeiT's regularisation, on images of 224 pixels."""
-    mixup = Mixup(mixup=0.8, cutmix=1.0)
-    model = replace(model, drop_path=0.1)
-    return ImageTask(dataset, image_size=224, model=model, augment=augment, mixup=mixup, smoothing=0.1)
+def _deit(dataset: str, model: VisionConfig, *, batch: int, ema: float, workers: int) -> Run:
+    """DeiT's training, on images of 224 pixels: its learning rate follows from the batch, gradients are not clipped,
+    and a batch has three copies of every image."""
+    task = ImageTask(
+        dataset,
+        image_size=224,
+        model=replace(model, drop_path=0.1, init="deit"),
+        augment=Augment(timm="rand-m9-mstd0.5-inc1", erase=0.25),
+        mixup=Mixup(mixup=0.8, cutmix=1.0),
+        smoothing=0.1,
+    )
+    optim = Optim(lr=5e-4 * batch / 512, weight_decay=0.05, warmup=5 / 300, clip=0.0)
+    return Run(task, optim, epochs=300, batch=batch, repeats=3, ema=ema, precision="bfloat16", workers=workers)
 
 
 @register_recipe("cifar100.{variant}", variant=VARIANTS)
 def cifar100(variant: str) -> Run:
-    """CIFAR-100 as in the paper's ablations: the tiny model on images of 224 pixels, DeiT's augmentation."""
-    task = _deit("cifar100", MODELS[f"{variant}_tiny_patch16_224"], Augment(pad_crop=4, flip=True, erase=0.25))
-    return Run(task, Optim(lr=1e-3, warmup=0.05), epochs=300, batch=512, ema=0.9999, precision="bfloat16", workers=8)
+    """CIFAR-100 as in the paper's ablations: the tiny model on images of 224 pixels, trained as DeiT is on ImageNet."""
+    return _deit("cifar100", MODELS[f"{variant}_tiny_patch16_224"], batch=512, ema=0.9999, workers=8)
 
 
 @register_recipe("imagenet.{variant}_{size}", variant=VARIANTS, size=SIZES)
 def imagenet(variant: str, size: str) -> Run:
-    """ImageNet as DeiT trains it: 300 epochs, batches of 1,024, AdamW at 1e-3, RandAugment, mixup, cutmix."""
-    model = MODELS[f"{variant}_{size}_patch16_224"]
-    task = _deit("imagenet", model, Augment(timm="rand-m9-mstd0.5-inc1", erase=0.25))
-    optim = Optim(lr=1e-3, weight_decay=0.05, warmup=5 / 300)
-    return Run(task, optim, epochs=300, batch=1024, ema=0.99996, precision="bfloat16", workers=10)
+    """ImageNet as DeiT trains it: 300 epochs, batches of 1,024, AdamW at 1e-3, RandAugment, mixup, cutmix, three copies
+    of every image."""
+    return _deit("imagenet", MODELS[f"{variant}_{size}_patch16_224"], batch=1024, ema=0.99996, workers=10)
 
 
 DIRECTIONS = ("forward", "reverse", "alternating", "both")
@@ -89,7 +95,9 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 }
 # tab:ablation_extensive: of LION-LIT, which has no mask
 EXTENSIVE: dict[str, dict[str, Any]] = {
+    "softmax_features": {"variant": "softmax", "features": "unit_silu"},  # [1]
     "softmax": {"variant": "softmax", "features": None},
+    "softmax_features_no_positions": {"variant": "softmax", "features": "unit_silu", "positions": "none"},  # [3]
     "softmax_no_positions": {"variant": "softmax", "features": None, "positions": "none"},
     "lit": {},
     "lit_identity": {"features": "identity", "norm": "none"},
@@ -126,3 +134,35 @@ def ablation(change: str, base: str) -> Run:
 def ablation_of_lit(change: str, base: str) -> Run:
     """The paper's ablations of LION-LIT (table ablation_extensive), on CIFAR-100; with _cifar10, at laptop scale."""
     return _changed(BASES[base], "lion_lit", EXTENSIVE[change])
+
+
+TAUGHT = ("lion_lit", "lion_d", "lion_s", "softmax")  # softmax: DeiT itself
+DEIT_TEACHER = "lion.integrations.timm:deit_teacher"
+CONVOLUTIONS: dict[str, Any] = {"dim": 128, "depth": 0, "stem": "conv", "class_token": False, "pool": "mean"}
+
+
+def _distilled(run: Run, teacher: str) -> Run:
+    """DeiT's distillation: a token of its own learns the teacher's decisions, which are half of the loss."""
+    assert isinstance(run.task, ImageTask)
+    model = replace(run.task.model, distillation_token=True)
+    return replace(run, task=replace(run.task, model=model, distill=Distill("hard", teacher, alpha=0.5)))
+
+
+@register_recipe("distill.imagenet_{variant}_{size}", variant=TAUGHT, size=SIZES)
+def distilled_imagenet(variant: str, size: str) -> Run:
+    """DeiT's distillation on ImageNet (the paper's table destill). The teacher is timm's RegNetY-16GF, with weights
+    from the hub; its classes are in the order of ImageNet's folders."""
+    return _distilled(imagenet(variant, size), DEIT_TEACHER)
+
+
+@register_recipe("distill.cifar10_teacher")
+def cifar10_teacher() -> Run:
+    """A convolutional network for CIFAR-10, for distill.cifar10_* to learn from. The paper's teacher is one, trained on
+    the student's images; this is one, too: the convolutions that can embed patches, and no block behind them."""
+    return _changed(cifar10, "lion_s", CONVOLUTIONS)
+
+
+@register_recipe("distill.cifar10_{variant}", variant=TAUGHT)
+def distilled_cifar10(variant: str) -> Run:
+    """DeiT's distillation at laptop scale, on CIFAR-10. First the teacher: `lion train distill.cifar10_teacher`."""
+    return _distilled(cifar10(variant), "runs/distill.cifar10_teacher")

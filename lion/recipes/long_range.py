@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lion.models.long_range import LONG_MODELS, LongConfig
+from lion.nn.decay import DECAYS
+from lion.nn.variants import VARIANTS
 from lion.recipes import register_recipe
 from lion.tasks.long_range import LongRangeTask
 from lion.train.config import Optim, Run
@@ -24,6 +26,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "ablation_5": {"variant": "lion_s_diag", "norm": "unmasked"},
     "ablation_6": {"variant": "lion_s_diag", "decay": "fixed_hippo"},
     "ablation_7": {"variant": "lion_s_diag", "decay": "softplus_hippo"},
+    # Beyond the paper: slow heads begin with values as large as those of fast ones.
+    "lion_s_plain_values": {"variant": "lion_s_diag", "zero_order_hold": False},
+    "lion_d_plain_values": {"variant": "lion_d_diag", "zero_order_hold": False},
 }
 
 
@@ -49,7 +54,11 @@ TRAINING = {
 def lra(name: str, model: str) -> Run:
     """The Long Range Arena at the paper's sizes: `lra.listops.lion_s`. Decays begin as HIPPO's, or at random."""
     training = TRAINING[name]
-    task = LongRangeTask(name, model=replace(LONG_MODELS[name], **MODELS[model]))
+    config = replace(LONG_MODELS[name], **MODELS[model])
+    slow = f"{config.decay or VARIANTS[config.variant].decay}_slow"
+    if name == "pathx" and slow in DECAYS:  # 16,384 tokens: S5's steps begin at 0.0001 there, not at 0.001
+        config = replace(config, decay=slow)
+    task = LongRangeTask(name, model=config)
     optim = Optim(lr=5e-4, weight_decay=training.weight_decay, warmup=0.01)
     return Run(task, optim, epochs=training.epochs, batch=training.batch, precision="bfloat16", workers=4)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, classified, register_task
 from lion.tasks._tokenized import OF_TOKENIZER, CorpusTask, check_text, tokenizer_of, with_room
 from lion.train.config import Optim, Run
+from lion.train.metrics import perplexity
 
 COLDEST = 1e-4  # a lower temperature means the most likely token: logits divided by it may overflow
 
@@ -29,6 +31,7 @@ class CausalTask(CorpusTask):
     model: CausalConfig = field(default_factory=CausalConfig)
     length: Tokens = 256
 
+    metric = "perplexity"
     decided = OF_TOKENIZER
     trainer = "bpe"
     usage = "lion generate {run} --prompt 'Once'"
@@ -53,6 +56,9 @@ class CausalTask(CorpusTask):
         logits = model(batch["input_ids"], use_cache=False).logits
         real = batch["labels"] != IGNORED
         return classified(logits[real], batch["labels"][real])
+
+    def concluded(self, metrics: dict[str, Any]) -> dict[str, float]:
+        return {**metrics, "perplexity": perplexity(metrics["loss"])}
 
 
 @register_recipe("causal", "causal.{variant}", variant=VARIANTS)

@@ -1,6 +1,7 @@
 """Masked language modelling on plain text."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,9 +9,8 @@ from torch import Tensor, nn
 from lion.data.packed import MaskedTokens
 from lion.limits import SomeShare
 from lion.machine import to_train
-from lion.models.encoder import ENCODERS, EncoderConfig
+from lion.models.encoder import EncoderConfig, encoder_config
 from lion.models.heads import IGNORED
-from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
 from lion.recipes import register_recipe
 from lion.tasks import Batch, Examples, Prediction, Trained, register_task
@@ -70,12 +70,15 @@ class MlmTask(CorpusTask):
         return Prediction(trained.model(ids).logits[0, len(start) + len(before)], lambda i: tokenizer.decode([i]))
 
 
-@register_recipe("mlm", "mlm.{variant}", variant=VARIANTS)
+OF_HYDRA = {"depth": 3, "mlp_dim": 0}  # as many parameters
+
+
+@register_recipe("mlm", "mlm.{variant}", variant=(*VARIANTS, "hydra"))
 def mlm(variant: str = "lion_s") -> Run:
     """Masked language modelling on plain text, by default 12 MB of English speeches: `lion train mlm --data
     'corpus/*.txt'`."""
-    small = replace(ENCODERS["small"], dim=128, depth=2, mlp_dim=512, dropout=0.0, init_std=0.08)
-    model = placed(replace(small, variant=variant))
+    blocks: dict[str, Any] = OF_HYDRA if variant == "hydra" else {"depth": 2, "mlp_dim": 512}
+    model = replace(encoder_config("small", variant), dim=128, dropout=0.0, init_std=0.08, **blocks)
     # Many small steps of a small model: without decays it takes thousands to learn which tokens are neighbours.
     optim = Optim(lr=2e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=0.06)
     return Run(MlmTask(model=model), optim, epochs=4, batch=8)

@@ -28,6 +28,7 @@ from lion.tasks._labelled import LabelledTask, Plain, read_notes, spread_of_leng
 from lion.terminal import brief, plural
 from lion.train.config import Optim, Run
 
+MANY = 1000  # series: enough to learn what a place means, where they are aligned
 # Fields that the data decides.
 OF_SERIES = dict.fromkeys(("model.vocab_size", "model.channels", "model.classes", "model.answer"), "the data") | {
     "model.max_tokens": "the longest series, or --max_length",
@@ -73,7 +74,7 @@ class SeriesTask(LabelledTask):
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     smoothing: Share = 0.0  # of classes in training: so much of each goes to all alike
     max_length: TokensOrAll = 0  # steps; 0: all of a series
-    distortion: Distortion = field(default_factory=Distortion)  # of classes in training
+    distortion: Distortion = field(default_factory=Distortion)  # of classes in training; no warp of many aligned series
     aligned: bool | None = None  # a place means the same in all series, and is learned; none: found in the data
     tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
     model: LongConfig = field(default_factory=LongConfig)
@@ -109,8 +110,11 @@ class SeriesTask(LabelledTask):
         return to_train(lambda: LongModel(self.model))
 
     def train_set(self, seed: int) -> Examples:
-        """Numbers often depend on the very values: those are not distorted."""
-        return self._examples("train", distortion=None if self.numbers else self.distortion, seed=seed)
+        """Numbers often depend on the very values: those are not distorted. Of many aligned series, the times are kept:
+        enough to learn what each place means."""
+        many = self.aligned and len(self._series("train").values) >= MANY
+        distortion = replace(self.distortion, warp=0.0) if many else self.distortion
+        return self._examples("train", distortion=None if self.numbers else distortion, seed=seed)
 
     def eval_set(self) -> Examples:
         return self._examples("test")

@@ -11,7 +11,6 @@ from lion.train.distill import read_from_file
 
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("float32", "bfloat16")
-MANY = 4  # classes, which take longer to tell apart than two
 EVALS = (2, 10)  # evaluations in all, at least and at most
 EVAL_TIME = 0.3  # of the examples of all steps, which take three times as long to train on
 
@@ -44,9 +43,9 @@ class Run:
     optim: Optim = field(default_factory=Optim)
     steps: limits.Steps = 0  # 0: as many as `epochs` take
     epochs: limits.Epochs = 0.0  # passes over the training set
-    epochs_many: limits.Epochs = 0.0  # in place of `epochs`, where there are four classes or more; 0: the same
     min_steps: limits.Steps = 0  # at least so many: more epochs, where there are few examples
     batch: limits.Batch = 128  # examples per step, over all processes and micro-batches
+    repeats: limits.Parts = 1  # repeated augmentation: so many copies of each example in a batch, augmented differently
     accumulate: limits.Parts = 1  # micro-batches per process and step
     precision: Annotated[str, limits.OneOf(PRECISIONS)] = "float32"  # of activations in training
     ema: limits.ShareBelowOne = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: none
@@ -68,9 +67,7 @@ class Run:
 
     def steps_for(self, examples: int) -> int:
         """The steps of the whole run, with so many examples for training."""
-        many = len(getattr(self.task, "classes", ())) >= MANY
-        epochs = self.epochs_many if many and self.epochs_many else self.epochs
-        return self.steps or max(1, self.min_steps, round(epochs * examples / self.batch))
+        return self.steps or max(1, self.min_steps, round(self.epochs * examples / self.batch))
 
     def eval_every_for(self, steps: int, examples: int) -> int:
         """The steps between evaluations of so many examples, which are to take a tenth of the time at most."""
@@ -101,7 +98,7 @@ class Run:
         changed = replace(configs.changed(self, own), task=task)
         # Steps go before epochs, unless epochs alone are set.
         by_epochs = "epochs" in own and "steps" not in own and changed.epochs
-        others = {name: 0 for name in ("steps", "min_steps", "epochs_many") if name not in own}
+        others = {name: 0 for name in ("steps", "min_steps") if name not in own}
         return replace(changed, **cast(Any, others)) if by_epochs else changed
 
     def _check_names(self, changes: Mapping[str, str]) -> None:

@@ -321,6 +321,7 @@ class Trainer:
             world=accelerator.num_processes,
             accumulate=run.accumulate,
             lengths=getattr(self.train_set, "row_lengths", None) if run.group_by_length else None,
+            repeats=run.repeats,
         )
         return batches(self.train_set, sampler, run.workers)
 

@@ -3,6 +3,7 @@
 Where a metric is not defined, as the correlation with a constant, it is 0.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -49,6 +50,11 @@ def spearman(predicted: Tensor, right: Tensor) -> float:
 def rmse(predicted: Tensor, right: Tensor) -> float:
     """The root of the mean squared error, in the units of the labels."""
     return (predicted.double() - right.double()).square().mean().sqrt().item()
+
+
+def perplexity(loss: float) -> float:
+    """Of tokens, by their mean cross entropy."""
+    return math.exp(min(loss, 700.0))  # a higher one overflows
 
 
 METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {

@@ -31,6 +31,8 @@ class Sampler:
 
     Args:
         lengths: of all examples; batches then have examples of about the same length, and less padding.
+        repeats: repeated augmentation: each example that an epoch takes follows itself so many times, under keys of
+            other epochs, which augment it in other ways; and the epoch takes so many times fewer.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Sampler:
         world: int = 1,
         accumulate: int = 1,
         lengths: np.ndarray | None = None,
+        repeats: int = 1,
     ):
         check_batch(batch, examples)
         if batch % (world * accumulate):
@@ -53,6 +56,7 @@ class Sampler:
             )
         self.examples, self.batch, self.seed, self.steps = examples, batch, seed, steps
         self.rank, self.world, self.accumulate, self.lengths = rank, world, accumulate, lengths
+        self.repeats = repeats
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
 
     def __len__(self) -> int:
@@ -72,7 +76,8 @@ class Sampler:
             self._epoch, self._order = epoch, torch.randperm(self.examples, generator=generator)
             if self.lengths is not None:
                 self._order = self._grouped(self._order, torch.from_numpy(self.lengths), generator)
-        return epoch, int(self._order[position])
+        which, copy = divmod(position, self.repeats)
+        return epoch * self.repeats + copy, int(self._order[which])
 
     def _grouped(self, order: Tensor, lengths: Tensor, generator: torch.Generator) -> Tensor:
         """The same examples, in windows of several batches that are sorted by length and then shuffled as batches."""

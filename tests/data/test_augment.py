@@ -14,6 +14,7 @@ from PIL import Image
 from lion.data.augment import Augment, Mixup, draws, scatter, seeded, timm_transform
 from lion.data.images import load_images
 from tests import SEED
+from tests.data import write_cifar
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 POLICY = Augment(timm="rand-m9-mstd0.5-inc1", erase=0.25)
@@ -149,6 +150,16 @@ def test_timm_is_seeded_by_the_key_and_leaves_the_callers_generators_alone():
     assert random.random() == want[0][0]
 
 
+def test_a_policy_for_images_in_memory(tmp_path):
+    """Images of CIFAR, as DeiT changes them: enlarged, in another way in every epoch, the same for the same key."""
+    write_cifar("cifar10", tmp_path)
+    train = load_images("cifar10", "train", data=tmp_path, size=48).with_augmentation(POLICY, SEED)
+    one, again, other = (train.__getitems__([(epoch, 0), (epoch, 1)])["image"] for epoch in (0, 0, 1))
+    assert one.shape == (2, 3, 48, 48)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
 @pytest.mark.parametrize("augment", [POLICY, Augment(pad_crop=6, flip=True)])
 def test_the_same_picture_twice_is_changed_twice(tmp_path, augment):
     picture = Image.fromarray(np.random.default_rng(SEED).integers(0, 256, (16, 16, 3), dtype=np.uint8))
@@ -241,8 +252,8 @@ def test_nothing_at_all():
         ),
         (
             lambda: load_images("digits", "test").with_augmentation(POLICY, 0),
-            "timm is 'rand-m9-mstd0.5-inc1'; expected None, as it is for image folders: "
-            "here are pad_crop, flip, shift and erase.",
+            "timm is 'rand-m9-mstd0.5-inc1', and the images are grey; expected None: there are pad_crop, flip, shift "
+            "and erase.",
         ),
         (
             lambda: load_images("digits", "test", size=32).with_augmentation(Augment(pad_crop=8), 0),

@@ -176,7 +176,8 @@ def test_limits_and_keys(tmp_path):
 
 def test_documents_of_a_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with fails(ImportError, "datasets is needed for this: pip install 'lion-attention[hub]'"):
+    needed = "datasets is needed for this: pip install 'lion-attention[hub]'; or give files of your own as data."
+    with fails(ImportError, f"hf://allenai/c4/en is on the Hugging Face hub; {needed}"):
         documents("hf://allenai/c4/en")
     for wrong in ("hf://c4", "hf://a/b/c/d", "hf://allenai//en"):
         with fails(ValueError, f"source is {wrong!r}; expected hf://owner/name or hf://owner/name/configuration."):
@@ -192,6 +193,10 @@ def test_documents_of_a_hub(monkeypatch):
     assert calls == []  # not before it is read
     assert list(found) == list(found) == ["text 0", "text 2", "text 3"]
     assert calls == [(("allenai/c4", "en"), {"split": "train", "streaming": True})] * 2
+    held_out = documents("hf://allenai/c4/en", limit=3, split="validation")
+    assert held_out.key != found.key
+    assert next(iter(held_out)) == "text 0"
+    assert calls.pop()[1]["split"] == "validation"
     assert next(iter(documents("hf://stas/openwebtext-10k"))) == "text 0"
     assert calls[-1][0] == ("stas/openwebtext-10k",)
     message = "hf://a/b, row 1 has no 'x'; its fields are 'text', 'url': say which holds the text as column."

@@ -267,8 +267,10 @@ def test_what_cannot_be_loaded_or_trained(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=rf"^{path} cannot be read \(.+\): {remedy}$"):
             load_tokenizer(path)
     monkeypatch.setenv("LION_DATA", str(tmp_path))
-    with fails(FileNotFoundError, f"minilm is not in {tmp_path}/minilm; expected model: lion.data.fetch('minilm')."):
-        load_tokenizer("minilm")
+    for name in ("minilm", "gpt2"):  # which would be fetched
+        offline = f"{name} is not in {tmp_path}/{name}, and LION_OFFLINE is set; expected 0 to fetch it."
+        with fails(ConnectionError, offline):
+            load_tokenizer(name)
     with pytest.raises(ValueError, match=r"^vocab_size is 20; expected at least \d+, for the special tokens and every"):
         train_wordpiece(DOCUMENTS, 20)
     with fails(ValueError, "vocab_size is 256; expected at least 257, for every byte and the end of a text."):
@@ -287,6 +289,33 @@ def test_the_vocabulary_of_bert():
     assert (found.pad_id, found.unk_id, found.cls_id, found.sep_id, found.mask_id) == (0, 100, 101, 102, 103)
     assert found.encode(["Hello, world!"], specials=True) == [[101, 7592, 1010, 2088, 999, 102]]
     assert found == load_tokenizer(lion_data_folder() / "minilm" / "model" / "vocab.txt")
+
+
+def test_the_files_of_gpt2(tmp_path, bpe):
+    """Its own two files, and transformers' names for them, make the same tokenizer."""
+    inside = json.loads(bpe.content)["model"]
+    merges = "\n".join(["#version: 0.2", *(" ".join(pair) for pair in inside["merges"]), ""])
+    for names in (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt")):
+        folder = tmp_path / names[0]
+        folder.mkdir()
+        (folder / names[0]).write_text(json.dumps(inside["vocab"]))
+        (folder / names[1]).write_text(merges)
+        found = load_tokenizer(folder)
+        assert found.eos_id == inside["vocab"]["<|endoftext|>"]
+        assert found.vocab_size == bpe.vocab_size
+        texts = ["Of the people, by the people", " two  spaces\n", "naïve 日本"]
+        assert found.encode(texts) == bpe.encode(texts)
+        assert [found.decode(ids) for ids in found.encode(texts)] == texts
+    (folder / names[1]).write_text("one two three\n")
+    with pytest.raises(ValueError, match=r"expected vocab\.json and merges\.txt of a byte-level BPE"):
+        load_tokenizer(folder)
+
+
+@pytest.mark.skipif(not (lion_data_folder() / "gpt2").exists(), reason="lion.data.fetch('gpt2')")
+def test_the_vocabulary_of_gpt2():
+    found = load_tokenizer("gpt2")
+    assert (found.vocab_size, found.eos_id) == (50257, 50256)
+    assert found.encode(["Hello world, it's 2026!"]) == [[15496, 995, 11, 340, 338, 1160, 2075, 0]]
 
 
 def test_ids_that_no_memory_is_enough_for(tmp_path, bpe):

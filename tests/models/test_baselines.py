@@ -61,6 +61,47 @@ def test_every_form_is_the_same(kind, direction):
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("kind", NAIVE)
+def test_masked_tokens_change_nothing(kind, direction):
+    """Wherever they are; nor do sequences in the same row. A token's neighbours are those of its sequence alone."""
+    layer, x = build(kind, direction), torch.randn(3, 16, DIM).double()
+    mask = torch.ones(3, 16, dtype=torch.bool)
+    mask[0, 9:] = mask[1, :5] = mask[2, [2, 3, 4, 10, 15]] = False
+    alone = [NAIVE[kind](layer.state_dict(), x[i : i + 1, mask[i]], direction)[0] for i in range(3)]
+    for hidden in (0.0, 100.0):  # what stands there
+        given = x.masked_fill(~mask[..., None], hidden).requires_grad_()
+        y = layer(given, mask)
+        for i in range(3):
+            torch.testing.assert_close(y[i, mask[i]], alone[i], rtol=1e-10, atol=1e-10)
+        assert not y[~mask].any()
+        y.sum().backward()
+        assert not given.grad[~mask].any()
+        assert given.grad[mask].any(-1).all()
+    lengths = torch.tensor([0, *mask.sum(1).tolist()])
+    packed = layer(x[mask][None], cu_seqlens=lengths.cumsum(0))
+    torch.testing.assert_close(packed[0], torch.cat(alone), rtol=1e-10, atol=1e-10)
+    borders = torch.tensor([0, 16, 16, 32, 48]).int()  # with an empty sequence, and padding within the row
+    row = layer(x.reshape(1, 48, DIM), mask.reshape(1, 48), borders)
+    torch.testing.assert_close(row[mask.reshape(1, 48)], torch.cat(alone), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", NAIVE)
+def test_a_row_without_tokens(kind):
+    layer, mask = build(kind), torch.arange(6) < torch.tensor([[6], [0]])
+    y = layer(torch.randn(2, 6, DIM).double(), mask)
+    assert y.isfinite().all()
+    assert not y[1].any()
+
+
+def test_what_a_layer_refuses():
+    layer, x = Hydra(DIM), torch.randn(2, 6, DIM)
+    with pytest.raises(ValueError, match="has batch size 2; expected 1"):
+        layer(x, cu_seqlens=torch.tensor([0, 6]))
+    with pytest.raises(ValueError, match="form is 'scna'; expected one of 'auto'"):
+        layer.set_form("scna")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("kind", NAIVE)
 def test_every_parameter_gets_a_gradient(kind, direction):
     layer = kind(DIM, direction)
     output_and_gradients(layer, torch.randn(2, 9, DIM))

@@ -7,13 +7,25 @@ import pytest
 import torch
 
 import lion
-from lion.models.encoder import ENCODERS, Encoder, EncoderConfig
+from lion.models.baselines import BASELINES
+from lion.models.encoder import ENCODERS, HYDRA_DEPTH, SIZES, Encoder, EncoderConfig, encoder_config
 from lion.models.positions import waves
 from lion.ops.kernels import CHUNKED, FORMS, KERNELS
 from tests import SEED
 
 WORDS = 50
-SOME = ["softmax", "lion_lit", "lion_d", "lion_s", "lion_s_diag", "mamba2", "xlstm", "deltanet"]  # one of each kind
+SOME = [
+    "softmax",
+    "lion_lit",
+    "lion_d",
+    "lion_s",
+    "lion_s_diag",
+    "mamba2",
+    "xlstm",
+    "deltanet",
+    "hydra",
+]  # of each kind
+ALL = [*lion.VARIANTS, *BASELINES]
 
 
 def tiny(**changes) -> Encoder:
@@ -47,14 +59,34 @@ def test_sizes(size, millions):
         assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.01), variant
 
 
-@pytest.mark.parametrize("variant", [name for name in lion.VARIANTS if name != "softmax"])
+@pytest.mark.parametrize("size", HYDRA_DEPTH)
+def test_hydras_without_mlps_are_as_large(size):
+    """The paper: 110M with Hydra's own 23 layers, and with 45 as many as BERT's large model."""
+    assert (HYDRA_DEPTH["base"], HYDRA_DEPTH["large"]) == (23, 45)
+    counts = []
+    for variant in ("softmax", "hydra"):
+        with torch.device("meta"):
+            model = Encoder(encoder_config(size, variant))
+        counts.append(sum(p.numel() for p in model.parameters()))
+    assert counts[1] == pytest.approx(counts[0], rel=0.03)
+    assert not any("mlp" in name or "norm2" in name for name, _ in model.named_parameters())
+
+
+def test_configs_by_size_and_variant():
+    assert encoder_config("base", "lion_s") == EncoderConfig()
+    assert encoder_config("large", "softmax") == dataclasses.replace(
+        SIZES["large"], variant="softmax", positions="learned"
+    )
+    assert encoder_config("base", "hydra") == ENCODERS["hydra_base"]
+
+
+@pytest.mark.parametrize("variant", [name for name in ALL if name != "softmax"])
 def test_forms_agree_on_the_whole_model(variant):
     model, ids = tiny(variant=variant), tokens(2, 23)
     mask = torch.ones(2, 23, dtype=torch.bool)
     mask[1, 17:] = False
-    forms = [
-        form for form in FORMS if ("torch", form, "delta" if lion.VARIANTS[variant].delta else "scalar") in KERNELS
-    ]
+    delta = variant in lion.VARIANTS and lion.VARIANTS[variant].delta
+    forms = [form for form in FORMS if ("torch", form, "delta" if delta else "scalar") in KERNELS]
     with torch.no_grad():
         for given in (None, mask):
             want = lion.set_form(model, "auto")(ids, given)
@@ -64,7 +96,7 @@ def test_forms_agree_on_the_whole_model(variant):
 
 
 @pytest.mark.parametrize("positions", ["none", "learned"])
-@pytest.mark.parametrize("variant", lion.VARIANTS)
+@pytest.mark.parametrize("variant", ALL)
 def test_padding_and_packing_change_nothing(variant, positions):
     """Wherever the padding is, and whatever stands there."""
     model, ids, types = tiny(variant=variant, positions=positions), tokens(3, 12), tokens(3, 12) % 2
@@ -82,8 +114,9 @@ def test_padding_and_packing_change_nothing(variant, positions):
         assert_same(model(packed, cu_seqlens=borders.int(), token_type_ids=types[mask][None]), together)
 
 
-def test_packing_with_padding_in_it():
-    model, ids = tiny(positions="learned"), tokens(1, 12)
+@pytest.mark.parametrize("variant", ["lion_s", "hydra"])
+def test_packing_with_padding_in_it(variant):
+    model, ids = tiny(variant=variant, positions="learned"), tokens(1, 12)
     mask = torch.ones(1, 12, dtype=torch.bool)
     mask[0, [0, 4, 5, 11]] = False
     together = model(ids, mask, torch.tensor([0, 5, 12]))
@@ -91,7 +124,7 @@ def test_packing_with_padding_in_it():
         assert_same(together[:, part][mask[:, part]], model(ids[:, part][mask[:, part]][None])[0])
 
 
-@pytest.mark.parametrize("variant", lion.VARIANTS)
+@pytest.mark.parametrize("variant", ALL)
 def test_every_parameter_gets_a_gradient(variant):
     found = gradients(tiny(variant=variant, positions="learned").train(), tokens(2, 9))
     for name, gradient in found.items():
@@ -171,7 +204,7 @@ def test_learned_positions_end_somewhere():
     assert model(tokens(1, 12), cu_seqlens=torch.tensor([0, 4, 12])).isfinite().all()
 
 
-@pytest.mark.parametrize("variant", ["softmax", "lion_lit", "lion_s", "deltanet"])
+@pytest.mark.parametrize("variant", ["softmax", "lion_lit", "lion_s", "deltanet", "hydra"])
 def test_order_makes_a_difference_or_is_warned_of(variant, caplog):
     ids, shuffled = tokens(1, 9), torch.randperm(9, generator=torch.Generator().manual_seed(SEED))
     with caplog.at_level(logging.WARNING, "lion"):
@@ -194,6 +227,31 @@ def test_choices():
     for variant, given, want in (("lion_s", None, False), ("lion_s", True, True), ("lion_lit", False, False)):
         [layer, _] = tiny(variant=variant, attention_norm=given).layers
         assert isinstance(layer.attention_norm, torch.nn.LayerNorm) == want
+
+
+def test_blocks_without_mlps():
+    ids = tokens(2, 9)
+    for variant in ("lion_s", "hydra"):
+        model = tiny(variant=variant, mlp_dim=0)
+        assert not any("mlp" in name or "norm2" in name for name in model.state_dict())
+        layer, x = model.layers[0], model.embeddings(ids, *[None] * 5)
+        assert_same(layer(x, None, None)[0], layer.norm1(x + layer.attention(x)))
+
+
+def test_a_hydra_begins_as_its_authors():
+    """Weights as BERT's; the rest as the layer's own; dropout of the embeddings alone."""
+    config = dataclasses.replace(ENCODERS["hydra_small"], vocab_size=100)
+    torch.manual_seed(SEED)
+    model = Encoder(config)
+    layer, fresh = model.layers[0], BASELINES["hydra"](config.dim, "both")
+    for name in ("in_proj", "out_proj", "diagonal"):
+        assert layer.attention.get_submodule(name).weight.std().item() == pytest.approx(0.02, rel=0.1), name
+    for name in ("decay.log_rate", "decay.bias", "skip", "norm.weight"):
+        torch.testing.assert_close(layer.attention.get_parameter(name), fresh.get_parameter(name), msg=name)
+    assert (model.embeddings.dropout.p, layer.dropout.p, layer.norm1.eps) == (0.1, 0.0, 1e-5)
+    assert model.no_weight_decay() == {
+        f"layers.{i}.attention.{name}" for i in range(config.depth) for name in ("decay.log_rate", "decay.bias", "skip")
+    }
 
 
 @pytest.mark.parametrize("variant", lion.VARIANTS)
@@ -246,6 +304,10 @@ IDS = tokens(1, 4)
         ({}, {"variant": "lion"}, "variant is 'lion'; expected one of"),
         ({}, {"positions": "sines"}, "positions is 'sines'; expected one of"),
         ({}, {"variant": "softmax", "decay": "fixed"}, "variant is 'softmax', which has no decay to choose"),
+        ({}, {"variant": "hydra", "decay": "fixed"}, "variant is 'hydra', which has no decay to choose"),
+        ({}, {"variant": "hydra", "two_sided": True}, "variant is 'hydra', which has no two_sided to choose"),
+        ({"cu_seqlens": torch.tensor([1, 4])}, {"variant": "hydra"}, "cu_seqlens runs from 1 to 4; expected 0"),
+        ({"weights": []}, {"variant": "hydra"}, "the weights of attention are asked for, but Hydra has none"),
     ],
 )
 def test_errors(inputs, options, message):

@@ -1,5 +1,7 @@
 """The vision model: sizes, image sizes, positions, tokens, directions, forms."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -160,3 +162,20 @@ def test_the_paper_has_no_positions_where_there_are_decays():
     assert model_config("lion_lit_tiny_patch16_224").positions == "learned"
     assert model_config("lion_lit_tiny_patch16_224").features == "elu_plus_one"
     assert model_config("softmax_tiny_patch16_224").positions == "learned"
+
+
+@pytest.mark.parametrize("variant", ["lion_s", "lion_lit", "softmax", "mamba2"])
+def test_weights_begin_as_those_of_deit(variant):
+    config = VisionConfig(variant, dim=192, heads=3, depth=2, image_size=(32, 32), positions="learned", init="deit")
+    weights, own = [], []
+    for init, found in (("deit", weights), ("own", own)):
+        torch.manual_seed(SEED)
+        found += VisionModel(replace(config, init=init)).named_parameters()
+    weights = dict(weights)
+    small = ["pos_embed", "blocks.0.mlp.fc1.weight", "blocks.1.mlp.fc2.weight"]
+    small += [f"blocks.0.attn.{x}.weight" for x in ("in_proj", "out_proj")] if variant != "mamba2" else []
+    for name in small:
+        assert weights[name].std().item() == pytest.approx(0.02, rel=0.15), name
+    for name, x in own:  # decays begin by these
+        if name.endswith("in_proj.bias") and variant != "mamba2":
+            assert torch.equal(x, weights[name])

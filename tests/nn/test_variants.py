@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 
 import pytest
 import torch
@@ -222,6 +223,26 @@ def test_hippo_and_zero_order_hold():
     torch.testing.assert_close(sizes / forgets, (sizes / forgets).mean().expand(32), rtol=0.5, atol=0)
 
 
+def first_values(**options):
+    """The first weights of the values of each head [heads, weights], and what its channels forget [heads, channels]."""
+    torch.manual_seed(0)
+    layer = lion.LionAttention(32, 2, "lion_s_diag", **options)
+    _, _, v, *_ = layer.in_proj.weight.split(list(layer.columns.values()))
+    rates = -layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay[0, 0]
+    return v.detach(), -torch.expm1(-rates)
+
+
+def test_values_without_a_zero_order_hold():
+    """The same weights, but for their sizes; those of all heads are alike, as a linear layer has them."""
+    held, forgets = first_values()
+    plain, _ = first_values(zero_order_hold=False)
+    torch.testing.assert_close(plain * forgets.reshape(-1, 1), held)
+    slow, fast = plain.unflatten(0, (2, -1)).flatten(1).std(1)
+    assert (slow / fast).item() == pytest.approx(1, rel=0.15)
+    slow, fast = held.unflatten(0, (2, -1)).flatten(1).std(1)
+    assert slow / fast < 1 / 30
+
+
 def test_every_hippo_begins_with_the_same_rates():
     wanted = DECAYS["fixed_hippo"](4, 16)(torch.empty(0)).log_decay
     for name in ("selective_hippo", "softplus_hippo", "selective_hippo_scalar"):
@@ -279,6 +300,7 @@ REFUSALS = {
         "two_sided": True,
     },
     "two_sided is True, and direction is 'forward'; expected 'both'": {"direction": "forward", "two_sided": True},
+    "zero_order_hold is False, and variant 'lion_s' does not begin by it; expected True.": {"zero_order_hold": False},
     "features is 'silo'; expected one of 'unit_silu'": {"features": "silo"},
     "decay is 'slow'; expected one of 'none'": {"decay": "slow"},
     "norm is 'mean'; expected one of 'sum'": {"norm": "mean"},
@@ -386,3 +408,80 @@ def marked(count):
     places = torch.stack([torch.randperm(12)[:2] for _ in range(count)])
     ids.scatter_(1, places, torch.tensor([2, 3]).expand(count, 2))
     return ids, (places[:, 0] < places[:, 1]).long()
+
+
+@pytest.mark.parametrize("features", ["unit_silu", "elu_plus_one", "performer"])
+def test_softmax_of_features(features):
+    """Softmax attention of queries and keys behind a feature map, as the paper's ablation has it."""
+    layer = lion.LionAttention(32, 4, "softmax", features=features).double()
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    q, k, v = layer.in_proj(x).split([32, 32, 32], -1)
+    (q, q_scale), (k, k_scale) = layer.features.both(q.unflatten(-1, (4, -1)), k.unflatten(-1, (4, -1)))
+    q, k = (y if scale is None else y * scale[..., None].exp() for y, scale in ((q, q_scale), (k, k_scale)))
+    weights = (torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5).softmax(-1)
+    want = torch.einsum("bhij,bjhd->bihd", weights, v.unflatten(-1, (4, -1))).flatten(-2)
+    torch.testing.assert_close(layer(x), layer.out_proj(want))
+    torch.testing.assert_close(layer.weights(x), weights)
+
+
+@pytest.mark.parametrize("two_sided", [False, True])
+@pytest.mark.parametrize("variant", ["lion_d", "lion_s", "lion_s_diag", "lion_lit"])
+def test_orders_that_are_normalised_one_by_one(variant, two_sided):
+    """As the paper has it: the mean of the outputs of each order, with decays of its own."""
+    if two_sided and variant == "lion_lit":
+        pytest.skip("no decays")
+    options = {"orders": ("snake", "transposed_snake"), "grid": (3, 4), "two_sided": two_sided}
+    layer = lion.LionAttention(16, 2, variant, **options, order_norm="each").double()
+    joint = lion.LionAttention(16, 2, variant, **options).double()
+    joint.load_state_dict(layer.state_dict())
+    x, mask = torch.randn(3, 13, 16, dtype=torch.float64), torch.rand(3, 13) > 0.2
+    y = layer.tokens(x)
+    heads, each = layer.heads, []
+    for n, order in enumerate(layer._orders_for(x, None)):
+
+        def own(decay, n=n):
+            if decay is None or heads in decay.shape[:1] or (decay.dim() > 2 and decay.shape[2] == heads):
+                return decay
+            return decay[n * heads : (n + 1) * heads] if decay.dim() <= 2 else decay[:, :, n * heads : (n + 1) * heads]
+
+        decay = tuple(map(own, y.log_decay)) if two_sided else own(y.log_decay)
+        each.append(lion.attention(y.q, y.k, y.v, decay, norm=layer.variant.norm, mask=mask, orders=order))
+    want = layer.finish((each[0] + each[1]) / 2, y)
+    torch.testing.assert_close(layer(x, mask), want)
+    assert ((joint(x, mask) - want).abs().max() > 1e-6) == (variant != "lion_lit")
+
+
+def test_errors_of_order_norm():
+    with pytest.raises(ValueError, match="order_norm is 'both'; expected one of 'joint', 'each'"):
+        lion.LionAttention(16, 2, order_norm="both")
+
+
+def _half_lives(layer):
+    decays = layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay
+    sides = decays if isinstance(decays, tuple) else (decays,)
+    return [(-math.log(2) / x).reshape(-1, layer.heads)[0].tolist() for x in sides]
+
+
+@pytest.mark.parametrize("decay", ["fixed", "selective", "softplus"])
+def test_half_lives_of_the_first_decays(decay):
+    layer = lion.LionAttention(32, 4, "lion_s", decay=decay, half_lives=(1, 64))
+    assert _half_lives(layer) == [pytest.approx([1, 4, 16, 64], rel=1e-4)]
+
+
+def test_two_sided_heads_begin_by_looking_different_ways():
+    layer = lion.LionAttention(32, 4, "lion_d", two_sided=True, half_lives=(1, 64))
+    forward, reverse = _half_lives(layer)
+    assert forward == pytest.approx([1, 4, 16, 64], rel=1e-4)
+    assert reverse == pytest.approx(forward[::-1])
+
+
+def test_half_lives_with_several_orders():
+    layer = lion.LionAttention(32, 4, "lion_d", orders=("rows", "columns"), half_lives=(1, 8))
+    logs = layer.decay(torch.zeros(1, 1, 0)).log_decay
+    assert (-math.log(2) / logs).tolist() == pytest.approx([1, 2, 4, 8, 1, 2, 4, 8], rel=1e-4)
+
+
+@pytest.mark.parametrize(("variant", "half_lives"), [("gla", (1, 8)), ("lion_lit", (1, 8)), ("lion_s", (0, 8))])
+def test_half_lives_that_are_refused(variant, half_lives):
+    with pytest.raises(ValueError, match="half_lives"):
+        lion.LionAttention(32, 4, variant, half_lives=half_lives)

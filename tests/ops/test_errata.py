@@ -215,3 +215,15 @@ def test_10_rwkv_decays_between(qkv):
     ours = attention_between(*tokens, self_weight=u, direction="forward")[0, :, 0]
     assert same(ours, torch.stack(paper))
     assert not same(ours, torch.stack(table))
+
+
+def test_11_a_mean_of_orders_is_not_their_joint_normalisation(qkv, decay):
+    """The paper averages the outputs of two paths; the operator adds their sums, and divides once."""
+    q, k, v = qkv
+    orders = torch.stack([torch.arange(T), torch.randperm(T)])
+    each = [operator(q, k, v, decay.log(), orders=order) for order in orders]
+    ours = operator(q, k, v, decay.log(), orders=orders)
+    sums = [operator(q, k, v, decay.log(), orders=order, norm="none") for order in orders]
+    weights = [operator(q, k, torch.ones_like(v), decay.log(), orders=order, norm="none") for order in orders]
+    assert same(ours, sum(sums) / sum(weights))
+    assert not same(ours, sum(each) / 2)

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from lion import recipes
 from lion.tasks._base import forget
 from lion.tasks.images import ImageTask
+from lion.train import distill
 from lion.train.sampler import Sampler
 from tests import SEED
 from tests.data import write_cifar, write_folder, write_mnist
@@ -32,7 +34,15 @@ def different(name: str) -> bool:
         return False
     if family == "ablation":
         return member.endswith("_cifar10")
+    if family == "distill":
+        return member in ("cifar10_teacher", "cifar10_lion_s", "imagenet_lion_s_tiny")
     return family in ("digits", "images") or member in ("lion_s", "softmax", "vim", "lion_s_2scan_small")
+
+
+class Teacher(nn.Module):
+    def __init__(self, logits):
+        super().__init__()
+        self.forward = logits
 
 
 @pytest.mark.parametrize("name", list(filter(different, recipes.RECIPES)))
@@ -42,11 +52,14 @@ def test_a_step_of_every_recipe(name, data, monkeypatch):
     run = recipes.recipe(name)
     size = 0 if run.task.dataset in ("digits", "mnist", "cifar10") else 16
     patch = {"digits": 4, "mnist": 14, "cifar10": 16}.get(run.task.dataset, 8)
-    model = replace(run.task.model, dim=16, heads=2, depth=1, patch_size=patch)
+    model = replace(run.task.model, dim=16, heads=2, depth=min(run.task.model.depth, 1), patch_size=patch)
     task = replace(run.task, image_size=size, model=model).resolved()
     examples = task.train_set(0)
     (keys,) = Sampler(len(examples), 4, 0, range(1))
     torch.manual_seed(SEED)
+    if task.distill.kind != "none":
+        one_class = lambda x: torch.eye(task.model.num_classes)[:1].expand(len(x), -1)  # noqa: E731
+        monkeypatch.setitem(distill._given, task.distill.teacher, Teacher(one_class))
     network = task.make_model()
     loss, shown = task.loss(network, examples.__getitems__(keys), seed=0, step=0)
     loss.backward()
@@ -57,11 +70,50 @@ def test_a_step_of_every_recipe(name, data, monkeypatch):
     assert sums["examples"] == 2
 
 
-def test_the_paper_sizes_are_kept():
-    run = recipes.recipe("imagenet.lion_s_small")
-    assert (run.task.model.dim, run.task.model.depth, run.batch, run.epochs) == (384, 12, 1024, 300)
-    assert run.task.mixup.mixup == 0.8
-    assert run.task.augment.timm == "rand-m9-mstd0.5-inc1"
+# DeiT's own numbers (its table 9 and the defaults of its code), which the paper's "ViT recipe" is: section image_hyper.
+DEIT = {
+    "epochs": 300,
+    "lr for 512": 5e-4,
+    "weight decay": 0.05,
+    "warm-up epochs": 5,
+    "clip": 0.0,
+    "smoothing": 0.1,
+    "drop path": 0.1,
+    "repeats": 3,
+    "augment": "rand-m9-mstd0.5-inc1",
+    "erase": 0.25,
+    "mixup": 0.8,
+    "cutmix": 1.0,
+    "image size": 224,
+}
+SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "batch"),
+    [*((f"imagenet.lion_s_{size}", size, 1024) for size in SIZES), ("cifar100.lion_d", "tiny", 512)],
+)
+def test_images_are_trained_as_deit_trains_them(name, size, batch):
+    run = recipes.recipe(name)
+    task, optim = run.task, run.optim
+    assert run.batch == batch
+    assert (task.model.dim, task.model.depth, task.model.heads) == SIZES[size]
+    assert task.model.init == "deit"
+    assert {
+        "epochs": run.epochs,
+        "lr for 512": optim.lr * 512 / batch,
+        "weight decay": optim.weight_decay,
+        "warm-up epochs": round(optim.warmup * run.epochs),
+        "clip": optim.clip,
+        "smoothing": task.smoothing,
+        "drop path": task.model.drop_path,
+        "repeats": run.repeats,
+        "augment": task.augment.timm,
+        "erase": task.augment.erase,
+        "mixup": task.mixup.mixup,
+        "cutmix": task.mixup.cutmix,
+        "image size": task.image_size,
+    } == DEIT
 
 
 def test_ablations_change_what_they_say():
@@ -74,3 +126,23 @@ def test_ablations_change_what_they_say():
     # Each is a model of its own.
     others = [model for name, model in models.items() if name.endswith("_cifar10")]
     assert len(set(others)) == len(others)
+
+
+def test_distillation_is_deits():
+    for name, base in (("imagenet_lion_s_tiny", "imagenet.lion_s_tiny"), ("cifar10_lion_s", "cifar10.lion_s")):
+        run, plain = recipes.recipe(f"distill.{name}"), recipes.recipe(base)
+        assert (run.task.distill.kind, run.task.distill.alpha) == ("hard", 0.5)
+        assert run.task.model == replace(plain.task.model, distillation_token=True)
+        assert replace(run, task=plain.task) == plain
+    assert recipes.recipe("distill.imagenet_lion_s_tiny").task.distill.teacher == "lion.integrations.timm:deit_teacher"
+
+
+def test_the_teacher_of_cifar10_is_convolutions_alone():
+    task = recipes.recipe("distill.cifar10_teacher").task
+    model = replace(task, model=replace(task.model, num_classes=10)).make_model()
+    kinds = [type(x) for x in model.modules()]
+    assert not len(model.blocks)
+    assert kinds.count(nn.Linear) == 1  # the classifier
+    assert kinds.count(nn.Conv2d) == 7
+    assert [x.kernel_size for x in model.modules() if isinstance(x, nn.Conv2d)].count((3, 3)) == 6
+    assert f"{sum(x.numel() for x in model.parameters()):,}" == "305,514"

@@ -229,6 +229,10 @@ COMMANDS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["bench", "lengths", "{mlm}", "--times", "1", "--tokens", "64", "--json", "out.json"],
         {"--times": FEW, "--tokens": NUMBERS, "--json": PLACES, "": PATHS},
     ),
+    "bench decays": (
+        ["bench", "decays", "{mlm}", "--examples", "2", "--json", "out.json"],
+        {"--examples": FEW, "--json": PLACES, "": PATHS},
+    ),
     "bench dna": (
         ["bench", "dna", "{dna}", "--orders", "1", "--json", "out.json"],
         {"--orders": FEW, "--json": PLACES, "": PATHS},

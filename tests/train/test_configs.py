@@ -7,7 +7,6 @@ import torch
 
 from lion import recipes
 from lion.tasks.images import ImageTask
-from lion.tasks.text_classification import TextClassificationTask
 from lion.train.config import Optim, Run
 from lion.train.optim import make_optimizer
 
@@ -95,17 +94,6 @@ def test_epochs_that_are_asked_for_count():
     assert own.changed({"epochs": "2"}).steps_for(own.batch * 10) == 20
     assert own.changed({"epochs": "2", "min_steps": "50"}).steps_for(own.batch * 10) == 50
     assert own.changed({"optim.lr": "0.1"}).min_steps == 800
-
-
-def test_many_classes_have_epochs_of_their_own():
-    def steps(classes: int, **changes: str) -> int:
-        task = TextClassificationTask(classes=tuple("abcdef"[:classes]))
-        own = Run(task, Optim(), epochs=2.0, epochs_many=5.0, batch=10)
-        return own.changed(changes).steps_for(100)
-
-    assert [steps(n) for n in (0, 2, 3, 4, 6)] == [20, 20, 20, 50, 50]
-    assert steps(4, epochs="3") == 30
-    assert steps(4, epochs="3", epochs_many="4") == 40
 
 
 def test_the_classifier_has_a_learning_rate_of_its_own():

@@ -109,3 +109,20 @@ def test_a_name_stays_the_files(tmp_path):
     assert isinstance(load_teacher(given.task.distill.teacher), Constant)
     with pytest.raises(ValueError, match="no file may name"):  # even though it was made in this process before
         load_teacher(run.task.distill.teacher)
+
+
+def test_deits_teacher_comes_from_timm(monkeypatch):
+    ours, timm = pytest.importorskip("lion.integrations.timm"), pytest.importorskip("timm")
+    name = "lion.integrations.timm:deit_teacher"
+    assert ours.TEACHER in timm.list_pretrained("regnety_160.*")
+    asked = []
+    monkeypatch.setattr(timm, "create_model", lambda model, **options: asked.append((model, options)) or Constant())
+    assert isinstance(distill._load.__wrapped__(name), Constant)
+    assert asked == [("regnety_160.deit_in1k", {"pretrained": True})]
+
+    def offline(*args, **options):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(OSError, match=r"timm's regnety_160.deit_in1k, .*\(no route\); expected a connection to the"):
+        distill._load.__wrapped__(name)

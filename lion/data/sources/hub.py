@@ -22,7 +22,12 @@ def hub_rows(source: str, split: str, configuration: str | None = None) -> Itera
     parts = source.removeprefix(HUB).split("/")
     if len(parts) not in (2, 3) or not all(parts):
         raise ValueError(f"source is {source!r}; expected {HUB}owner/name or {HUB}owner/name/configuration.")
-    load = need("datasets", "datasets", "hub").load_dataset
+    try:
+        load = need("datasets", "datasets", "hub").load_dataset
+    except ImportError as missing:
+        raise ImportError(
+            f"{source} is on the Hugging Face hub; {missing}; or give files of your own as data."
+        ) from None
     which = parts[2:] or ([configuration] if configuration else [])
 
     def read() -> Iterator[tuple[str, dict[str, Any]]]:
