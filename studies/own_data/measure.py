@@ -5,7 +5,7 @@
     python studies/own_data/measure.py --table                 # what has been measured so far, as Markdown
 
 Every run is `lion train RECIPE --data ... --test ...` in a process of its own with one thread, as many at a time as
-there are processors. Runs that are finished are not run again: own-data-sets/results.jsonl has a line for each.
+there are processors. Runs that are finished are not run again: results.jsonl beside this file has a line for each.
 """
 
 import argparse
@@ -21,10 +21,15 @@ from typing import Any
 import numpy as np
 
 ROOT = Path("own-data-sets")
-RESULTS = ROOT / "results.jsonl"
+RESULTS = Path(__file__).with_name("results.jsonl")
 HELD_OUT = ("solar_cells", "newsgroups", "product_review_scores", "fly_promoters", "FordA")  # never tuned on
 KINDS = ("images", "text", "dna", "series")
 OTHERS = {"softmax": "--model.variant softmax"}
+TITLES = {"dna": "DNA"}
+HEADER = (
+    "| set | what is measured | ours (seed) | softmax | simple | ahead by | minutes |",
+    "|---|---|---|---|---|---|---|",
+)
 
 
 def arguments(kind: str, name: str) -> list[str]:
@@ -48,6 +53,7 @@ def measure(kind: str, name: str, variant: str, seed: int) -> dict[str, Any]:
     started = [sys.executable, "-m", "lion.cli", *command[1:], "--out", f"{out}", *again]
     done = subprocess.run(started, env=environment, capture_output=True, text=True, check=False)
     found: dict[str, Any] = {"kind": kind, "set": name, "variant": variant, "seed": seed, "command": " ".join(command)}
+    found["commit"] = _commit()
     if done.returncode:
         return found | {"error": done.stderr[-2000:]}
     result, simple = (json.loads((out / file).read_text()) for file in ("result.json", "baseline.json"))
@@ -63,6 +69,16 @@ def measure(kind: str, name: str, variant: str, seed: int) -> dict[str, Any]:
     }
 
 
+def _commit() -> str:
+    """The code that is measured; "" outside of a clone."""
+
+    def git(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+
+    changed = "-dirty" if git("status", "--porcelain", "--", "lion").stdout else ""
+    return f"{git('describe', '--always').stdout.strip()}{changed}"
+
+
 def measured() -> list[dict[str, Any]]:
     if not RESULTS.exists():
         return []
@@ -70,21 +86,26 @@ def measured() -> list[dict[str, Any]]:
 
 
 def table() -> str:
-    rows = ["| set | ours, by seed | softmax | simple | ahead | minutes |", "|---|---|---|---|---|---|"]
     found = measured()
-    for kind, name in sorted({(x["kind"], x["set"]) for x in found}):
-        of_set = [x for x in found if x["set"] == name]
-        ours = sorted((x for x in of_set if x["variant"] not in OTHERS), key=lambda x: x["seed"])
-        others = [x["score"] for x in of_set if x["variant"] == "softmax"]
-        if not ours:
-            continue
-        scores, simple = [x["score"] for x in ours], ours[0]["baseline"]
-        ahead = np.mean(scores) - simple
-        shown = (", ".join(f"{s:.3f}" for s in scores), ", ".join(f"{s:.3f}" for s in others), f"{simple:.3f}")
-        minutes = np.mean([x["minutes"] for x in ours])
-        held = " (held out)" if name in HELD_OUT else ""
-        rows.append(f"| {kind}: {name}{held} | {' | '.join(shown)} | {ahead:+.3f} | {minutes:.1f} |")
-    return "\n".join(rows)
+    sets = sorted({(x["kind"], x["set"]) for x in found})
+    parts = [[x for x in sets if (x[1] in HELD_OUT) == held] for held in (False, True)]
+    tables = ["\n".join([*HEADER, *filter(None, (row(found, *x) for x in part))]) for part in parts]
+    return "\n\nSets that no default was chosen by:\n\n".join(tables)
+
+
+def row(found: list[dict[str, Any]], kind: str, name: str) -> str:
+    """A set's row of the table; "" if ours is not measured."""
+    of_set = sorted((x for x in found if x["set"] == name), key=lambda x: x["seed"])
+    ours = [x for x in of_set if x["variant"] not in OTHERS]
+    if not ours:
+        return ""
+    scores, simple = [x["score"] for x in ours], ours[0]["baseline"]
+    softmax = ", ".join(f"{x['score']:.3f}" for x in of_set if x["variant"] == "softmax") or "-"
+    metric = {"spearman": "rank correlation"}.get(ours[0]["metric"], ours[0]["metric"])
+    minutes = np.mean([x["minutes"] for x in ours])
+    ours_by_seed = ", ".join(f"{x['score']:.3f} ({x['seed']})" for x in ours)
+    shown = (f"{TITLES.get(kind, kind)}: {name}", metric, ours_by_seed, softmax, f"{simple:.3f}")
+    return f"| {' | '.join(shown)} | {np.mean(scores) - simple:+.3f} | {minutes:.1f} |"
 
 
 def main() -> None:
