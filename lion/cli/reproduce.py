@@ -14,6 +14,7 @@ from lion.progress import working
 if TYPE_CHECKING:
     from lion.reproduce.exhibits import Exhibit, Named
     from lion.reproduce.plan import Plan
+    from lion.reproduce.steps import Workplace
 
 DESCRIPTION = """\
 Make a table or a figure of the paper again: run what it needs, and write a page with the paper's numbers, ours beside
@@ -34,7 +35,12 @@ def add_reproduce(commands) -> None:
     parser.add_argument("--page-only", action="store_true", help="write the pages of what is finished, and run nothing")
     parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="these rows of its tables only")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder of all runs (runs/reproduce)")
-    parser.add_argument("--pages", type=Path, help="folder of the pages (OUT/SCALE/NAME)")
+    parser.add_argument("--pages", type=Path, help="folder of the pages (OUT/SCALE)")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="file with a line for each finished run, read and added to (OUT/SCALE/results.jsonl)",
+    )
     add_number(parser, "--at-once", Parts, help="trainings at once, each with its share of the cores (on CPUs: 2)")
     parser.add_argument(
         "--launch", default="", metavar="COMMAND", help="starts each training, as 'torchrun --nproc-per-node 8'"
@@ -49,17 +55,18 @@ def _run(args: argparse.Namespace) -> None:
     one_of("scale", args.scale, SCALES)
     with working("loading PyTorch"):
         from lion.reproduce.exhibits import exhibits
+        from lion.reproduce.index import write_index
         from lion.reproduce.plan import Plan
         from lion.reproduce.steps import Workplace
 
         known = exhibits()
     if not args.names:
-        print(listing(known, args.out))
+        print(listing(known, Workplace(args.out / "laptop", results=args.results)))
         return
     names = list(known) if args.names == ["all"] else args.names
     for name in names:
         one_of("name", name, known)
-    place = Workplace(args.out / args.scale, tuple(args.extra))
+    place = Workplace(args.out / args.scale, tuple(args.extra), args.results)
     chosen = {name: _chosen(known[name].make(args.scale), args.rows, name) for name in names}
     launch = shlex.split(args.launch) or [sys.executable]
     plan = Plan(_together(list(chosen.values())), place, args.at_once or _usual(args.launch), launch)
@@ -68,8 +75,10 @@ def _run(args: argparse.Namespace) -> None:
         return
     if not args.page_only:
         _carry_out(plan)
+    pages = args.pages or place.root
     for name, exhibit in chosen.items():
-        _write(known[name], exhibit, args.scale, place, args.pages / name if args.pages else place.root / name)
+        _write(known[name], exhibit, args.scale, place, pages / name)
+    print(f"all: {write_index(known, args.scale, place, pages)}")
     if plan.failed:
         lost = "".join(f"\n  - {name}: {reason}" for name, reason in plan.failed.items())
         count = f"{len(plan.failed)} of {len(plan.steps)} steps"
@@ -122,13 +131,11 @@ def _together(chosen: "list[Exhibit]") -> list:
     return in_order([step for exhibit in chosen for step in exhibit.steps])
 
 
-def listing(known: "dict[str, Named]", root: Path) -> str:
+def listing(known: "dict[str, Named]", place: "Workplace") -> str:
     """A line or two for every exhibit: its name, what it claims, and its time."""
     from lion.reproduce.plan import Plan
-    from lion.reproduce.steps import Workplace
     from lion.terminal import duration, width
 
-    place = Workplace(root / "laptop")
     lines = ["The paper's tables and figures. Times: what is left to run at laptop scale,", "on two cores.", ""]
     for name, named in known.items():
         plan = Plan(named.make("laptop").steps, place, 2)

@@ -23,7 +23,7 @@ from lion.reproduce.exhibits import (
     ours,
     printed,
 )
-from lion.reproduce.steps import Workplace
+from lion.reproduce.steps import Step, Workplace
 from lion.terminal import duration, plural
 from lion.train.report import environment
 
@@ -62,7 +62,7 @@ def write_pages(named: Named, exhibit: Exhibit, scale: str, place: Workplace, fo
         f"lion: {named.name} of the paper",
         _opening(named, exhibit, scale, place, claims),
         _sections(exhibit, place, claims, pictures),
-        _where(exhibit, place),
+        where(exhibit.steps, place),
     )
     text = markdown(named, exhibit, scale, place, claims, pictures)
     files.replace(folder / MARKDOWN, lambda temporary: temporary.write_text(text))
@@ -242,8 +242,9 @@ def _minutes(minutes: float | None) -> str:
     return "not run" if minutes is None else duration(60 * minutes)
 
 
-def _where(exhibit: Exhibit, place: Workplace) -> dict[str, Any]:
-    machines = dict.fromkeys(place.machines(exhibit.steps))
+def where(steps: Sequence[Step], place: Workplace) -> dict[str, Any]:
+    """The versions, and the machines that finished steps ran on."""
+    machines = dict.fromkeys(place.machines(steps))
     now = environment()
     return {"lion": now["lion"], "torch": now["torch"], "machine": "; ".join(machines) or now["processor"]}
 
@@ -290,6 +291,5 @@ def markdown(
         lines += ["Commands, and how long they took:", ""]
         lines += [f"    {place.brief(step)}  # {_minutes(place.took(step))}" for step in exhibit.steps]
         lines.append("")
-    where = _where(exhibit, place)
-    lines.append(", ".join(f"{name} {x}" for name, x in where.items()) + ".")
+    lines.append(", ".join(f"{name} {x}" for name, x in where(exhibit.steps, place).items()) + ".")
     return "\n".join(lines) + "\n"

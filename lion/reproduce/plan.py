@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lion import files
-from lion.machine import description, processors
+from lion.machine import processors
 from lion.progress import progress
 from lion.reproduce.cost import WORDS, gpu_hours
-from lion.reproduce.steps import TOOK, Step, Workplace
+from lion.reproduce.steps import Step, Workplace
 from lion.terminal import brief, duration, plural, table
 
 LOOK = 0.5  # seconds between looks at the running steps
@@ -31,10 +30,15 @@ class Plan:
 
     @property
     def left(self) -> list[Step]:
-        return [step for step in self.steps if not self.place.finished(step)]
+        """The steps to do: those that are not finished, and those that they need and that are not at hand."""
+        wanted: set[Step] = set()
+        for step in reversed(self.steps):
+            if not self.place.finished(step) or step in wanted:
+                wanted |= {step, *(x for x in step.needs if not self.place.at_hand(x))}
+        return [step for step in self.steps if step in wanted]
 
     def state(self, step: Step) -> str:
-        if self.place.finished(step):
+        if step not in self.left:
             return "finished"
         return "interrupted" if self.place.began(step) else "to do"
 
@@ -87,7 +91,7 @@ class Plan:
                     process.stop()
 
     def _may_start(self, step: Step, running: dict[Step, "Running"]) -> bool:
-        if not all(self.place.finished(x) for x in step.needs) or any(x.alone for x in running):
+        if not all(self.place.at_hand(x) for x in step.needs) or any(x.alone for x in running):
             return False
         return not running if step.alone else len(running) < self.at_once
 
@@ -117,9 +121,7 @@ class Plan:
             self.failed[step.name] = process.last_words() or "it left no result"
             print(f"failed: {self.place.shown(step)}\n  {self.failed[step.name]}", file=sys.stderr, flush=True)
             return
-        # Of a training that was interrupted, the minutes since it went on.
-        took = {"minutes": round(process.seconds / 60, 2), "machine": description(), "command": self.place.shown(step)}
-        files.write_json(self.place.folder(step) / TOOK, took)
+        self.place.finish(step, process.seconds / 60)  # of an interrupted training, the minutes since it went on
         if not silent:
             print(f"  done in {duration(process.seconds)}; {duration(self.seconds_left())} left, about", flush=True)
 

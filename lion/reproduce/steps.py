@@ -1,6 +1,6 @@
 """Steps of a plan: commands of lion, and the results that they leave."""
 
-import contextlib
+import functools
 import hashlib
 import re
 import shlex
@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from lion import files
+from lion.reproduce.record import Finished, Record
 
-COMMANDS, LOG, TOOK = "steps", "log.txt", "took.json"  # the folder of all steps; files of each
+COMMANDS, LOG = "steps", "log.txt"  # the folder of all steps; the log of each
+RESULTS = "results.jsonl"  # of the finished ones
 LONGEST = 100  # letters of a step's name
 
 
@@ -81,10 +83,15 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 @dataclass(frozen=True)
 class Workplace:
-    """The folder in which the steps of a scale are carried out."""
+    """The folder in which the steps of a scale are carried out, and the record of what they have found."""
 
     root: Path
     extra: tuple[str, ...] = ()  # more options for every `lion train`
+    results: Path | None = None  # the file of the record; None: in the folder
+
+    @functools.cached_property
+    def record(self) -> Record:
+        return Record(self.results or self.root / RESULTS)
 
     def folder(self, step: Step) -> Path:
         if step.trains and self.extra:
@@ -107,30 +114,38 @@ class Workplace:
         """The command without the place of its result."""
         return shlex.join(["lion", *self.command(step)[:-2]])
 
+    def finish(self, step: Step, minutes: float) -> None:
+        """Write down what the step has left in its folder."""
+        result = files.read_json(self.folder(step) / step.result)
+        self.record.add(self.folder(step).name, self.brief(step), minutes, result)
+
     def finished(self, step: Step) -> bool:
-        return (self.folder(step) / TOOK).exists() and (self.folder(step) / step.result).exists()
+        return self.folder(step).name in self.record
+
+    def at_hand(self, step: Step) -> bool:
+        """Whether others can go on from it here: its result may be known from another machine."""
+        return self.finished(step) and (self.folder(step) / step.result).exists()
 
     def began(self, step: Step) -> bool:
-        return step.trains and not self.finished(step) and (self.folder(step) / "metrics.jsonl").exists()
+        return step.trains and not self.at_hand(step) and (self.folder(step) / "metrics.jsonl").exists()
+
+    def of(self, step: Step) -> Finished | None:
+        """The step's entry in the record; None if it has not been finished."""
+        return self.record.get(self.folder(step).name)
 
     def result(self, step: Step) -> Any:
         """What the step found; None if it has not been finished."""
-        with contextlib.suppress(OSError, files.DamagedFile):
-            if self.finished(step):
-                return files.read_json(self.folder(step) / step.result)
-        return None
+        found = self.of(step)
+        return found and found.result
 
     def took(self, step: Step) -> float | None:
         """The minutes that the step has taken; None if it has not been finished."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return float(files.read_json(self.folder(step) / TOOK)["minutes"])
-        return None
+        found = self.of(step)
+        return found and found.minutes
 
     def log(self, step: Step) -> Path:
         return self.folder(step).with_name(f"{self.folder(step).name}.{LOG}")
 
     def machines(self, steps: Sequence[Step]) -> Iterator[str]:
         """The machines that the finished steps ran on."""
-        for step in steps:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                yield str(files.read_json(self.folder(step) / TOOK)["machine"])
+        return (found.machine for step in steps if (found := self.of(step)))

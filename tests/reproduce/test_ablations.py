@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lion import files, recipes
+from lion import recipes
 from lion.bench.command import add_bench
 from lion.cli import main
 from lion.cli.training import _fields
@@ -14,7 +14,7 @@ from lion.reproduce.cost import PEAK, SHARE, gpu_hours
 from lion.reproduce.exhibits import NOT_CONVERGED, NOT_RUN, SCALES, SHOWS, exhibits, ours, printed
 from lion.reproduce.page import judged, write_pages
 from lion.reproduce.paper import ablations
-from lion.reproduce.steps import TOOK, Workplace
+from lion.reproduce.steps import Workplace
 from lion.tasks._base import forget
 from tests.data import write_cifar
 
@@ -103,7 +103,7 @@ def carry_out(steps, place):
     """What Plan does, in this process."""
     for step in steps:
         assert main(place.command(step)) == 0
-        files.write_json(place.folder(step) / TOOK, {"minutes": 0.1})
+        place.finish(step, minutes=0.1)
 
 
 def test_distillation_end_to_end(cifar, tmp_path):

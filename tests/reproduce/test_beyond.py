@@ -2,11 +2,12 @@
 
 import pytest
 
-from lion import recipes
+from lion import files, recipes
 from lion.cli import main
 from lion.reproduce.cost import gpu_hours
 from lion.reproduce.exhibits import exhibits
-from lion.reproduce.steps import training
+from lion.reproduce.record import Record
+from lion.reproduce.steps import Workplace, training
 
 
 def fields_of(step):
@@ -66,3 +67,34 @@ def test_the_page_of_what_is_finished(tmp_path, capsys):
     page = (tmp_path / "laptop" / "table2" / "README.md").read_text()
     assert "| DeiT | 79.8 |" in page
     assert "**not run**" in page
+
+
+def test_the_index_has_all_exhibits_and_says_what_was_not_run(tmp_path, capsys):
+    known = exhibits()
+    place = Workplace(tmp_path / "laptop")
+    step = known["table4"].make("laptop").steps[0]
+    place.folder(step).mkdir(parents=True)
+    files.write_json(place.folder(step) / step.result, {"accuracy": 0.5})
+    place.finish(step, minutes=1)
+    assert main(["reproduce", "table4", "table8", "--page-only", "--out", str(tmp_path)]) == 0
+    assert str(tmp_path / "laptop" / "index.html") in capsys.readouterr().out
+    rows = [line for line in (tmp_path / "laptop" / "README.md").read_text().splitlines()[6:] if line.startswith("| ")]
+    assert len(rows) == len(known)
+    by_name = {line.split("|")[1].strip().split("]")[0].strip("["): line for line in rows}
+    assert set(by_name) == set(known)
+    assert "](table4/README.md)" in by_name["table4"]
+    assert f"1 of {len(known['table4'].make('laptop').steps)}" in by_name["table4"]
+    assert "2 of 2 show" in by_name["table8"]
+    assert by_name["figure3"].endswith("| not run | - |")
+    page = (tmp_path / "laptop" / "index.html").read_text()
+    assert 'href="table8/index.html"' in page
+    assert 'href="figure3/index.html"' not in page
+
+
+def test_a_record_can_be_given(tmp_path, capsys):
+    results = tmp_path / "known.jsonl"
+    step = exhibits()["table1"].make("laptop").steps[0]
+    Record(results).add(step.name, "lion bench agreement", 1.0, {})
+    given = ["reproduce", "table1", "--dry-run", "--out", str(tmp_path), "--results", str(results)]
+    assert main(given) == 0
+    assert "All is finished" in capsys.readouterr().out

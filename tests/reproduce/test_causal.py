@@ -15,7 +15,7 @@ from lion.reproduce.exhibits import DOES_NOT, NOT_RUN, SHOWS, Missing, exhibits,
 from lion.reproduce.page import NOT_PRINTED, judged, write_pages
 from lion.reproduce.paper import causal
 from lion.reproduce.paper.causal import GPT, LINATT, LION, MODELS, PERPLEXITY, RECURRENCE, SAME, column
-from lion.reproduce.steps import TOOK, Workplace
+from lion.reproduce.steps import Workplace
 from lion.tasks._base import forget
 from tests import SEED
 from tests.reproduce.test_beyond import fields_of
@@ -31,7 +31,7 @@ def carry_out(steps, place):
     """The steps in this process: `lion reproduce` starts one for each."""
     for step in steps:
         assert main(place.command(step)) == 0
-        files.write_json(place.folder(step) / TOOK, {"minutes": 1, "machine": "none"})
+        place.finish(step, minutes=1)
 
 
 @pytest.mark.parametrize("scale", ["laptop", "paper"])
@@ -104,6 +104,7 @@ def test_the_next_token(tmp_path, monkeypatch):
         if (x["mode"], x["position"]) == (causal.MODES[RECURRENCE], 256):
             x["seconds"], x["kept_bytes"] = 10 * x["seconds"], 1 << 30
     files.write_json(place.folder(step) / step.result, worse)
+    place.finish(step, minutes=1)
     verdicts = {x.words.partition(":")[0]: x.ours for x in judged(figure6, place)}
     assert verdicts["all modes give the same tokens"] == DOES_NOT
     assert verdicts["the latency of the recurrence is constant"] == DOES_NOT

@@ -8,7 +8,7 @@ from lion.reproduce.exhibits import CLOSE, DOES_NOT, SHOWS, Cell, Exhibit, Table
 from lion.reproduce.page import judged
 from lion.reproduce.paper import long_range
 from lion.reproduce.paper.long_range import ABLATIONS, AVERAGE, FULL, LINEAR, MODELS, RANDOM, STABILITY, D, S
-from lion.reproduce.steps import TOOK, Workplace, seeds
+from lion.reproduce.steps import Workplace, seeds
 from tests.reproduce.test_beyond import fields_of
 
 TABLES = ("table4", "table5", "table6", "table7")
@@ -25,7 +25,7 @@ def finish(place, step, **result):
     """Leave what a finished step leaves."""
     place.folder(step).mkdir(parents=True)
     files.write_json(place.folder(step) / "result.json", result)
-    files.write_json(place.folder(step) / TOOK, {"minutes": 1, "machine": "none"})
+    place.finish(step, minutes=1)
 
 
 @pytest.mark.parametrize("scale", ["laptop", "paper"])

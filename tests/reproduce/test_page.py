@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from lion.machine import description
 from lion.pages.figures import VOID
 from lion.reproduce.exhibits import (
     CLOSE,
@@ -25,7 +26,7 @@ from lion.reproduce.exhibits import (
     exhibits,
 )
 from lion.reproduce.page import NOT_PRINTED, columns, judged, summary, write_pages
-from lion.reproduce.steps import TOOK, Workplace, measuring, seeds
+from lion.reproduce.steps import Workplace, measuring, seeds
 
 TABLE = Named("table2", "Models, with `code`.", "tab:models", "LION is better.", lambda scale: made())
 FIGURE = Named("figure9", "A drawing.", "fig:drawing", "It is drawn.", lambda scale: made())
@@ -74,7 +75,7 @@ def finish(place, step, result, minutes=7.4):
     folder = place.folder(step)
     folder.mkdir(parents=True)
     (folder / step.result).write_text(json.dumps(result))
-    (folder / TOOK).write_text(json.dumps({"minutes": minutes, "machine": "a machine", "command": ""}))
+    place.finish(step, minutes)
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_numbers_of_the_paper_and_ours_with_every_seed(place, tmp_path):
     rows = markdown_tables(text)
     assert ["", "accuracy, paper", "accuracy, ours", "time, paper", "time, ours"] in rows
     assert [r"LION \| S", "74.0", "80.6 (81.2, 80.0)", "2.03", "1.50"] in rows
-    for words in ("Small size.", "The paper: LION is better.", "ViT, by another recipe.", "a machine"):
+    for words in ("Small size.", "The paper: LION is better.", "ViT, by another recipe.", description()):
         assert words in page.words
         assert words in text
     assert "(`tab:models`)" in text

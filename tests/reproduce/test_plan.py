@@ -1,6 +1,7 @@
 """Plans: steps are carried out once, in order, and go on where they stopped."""
 
 import json
+import shutil
 import signal
 import sys
 import time
@@ -8,9 +9,11 @@ import time
 import pytest
 
 from lion.cli import main
+from lion.files import DamagedFile
+from lion.machine import description
 from lion.reproduce.exhibits import CLOSE, DOES_NOT, NOT_RUN, SHOWS, Cell, Claim, Exhibit, Numbers, Table, Value
 from lion.reproduce.plan import Plan
-from lion.reproduce.steps import TOOK, Step, Workplace, in_order, measuring, seeds, training
+from lion.reproduce.steps import Step, Workplace, in_order, measuring, seeds, training
 
 SMALL = "--dataset digits --model.dim 8 --model.depth 1 --steps 2 --batch 8 --ema 0"
 
@@ -44,11 +47,44 @@ def test_runs_once_and_writes_what_it_found(tmp_path, capsys):
     assert {plan.state(x) for x in steps} == {"finished"}
     assert place.result(steps[0])["accuracy"] >= 0
     assert f"lion train digits.lion_s {SMALL} --seed 0" in capsys.readouterr().out
-    before = (place.folder(steps[0]) / TOOK).stat().st_mtime_ns
+    before = place.record.path.stat().st_mtime_ns
     again = Plan(steps, place)
     again.run()
-    assert (place.folder(steps[0]) / TOOK).stat().st_mtime_ns == before
+    assert place.record.path.stat().st_mtime_ns == before
     assert "All is finished" in again.words()
+
+
+def test_results_are_taken_to_another_machine(tmp_path):
+    first, then = small(), training("digits.lion_s", f"{SMALL} --distill.teacher", small())
+    here, results = Workplace(tmp_path / "here"), tmp_path / "results.jsonl"
+    Plan([first], here).run()
+    shutil.copy(here.record.path, results)
+    there = Workplace(tmp_path / "there", results=results)
+    assert there.result(first) == here.result(first)
+    assert Plan([first], there).left == []
+    assert Plan([then], there).left == [then]  # a plan has all that its steps need
+    plan = Plan(in_order([then]), there)
+    assert [plan.state(x) for x in plan.steps] == ["to do", "to do"]  # the teacher itself is not there
+    plan.run()
+    assert not plan.failed
+    assert {json.loads(line)["step"] for line in results.read_text().splitlines()} == {first.name, then.name}
+
+
+def test_plans_that_run_at_the_same_time_keep_each_others_results(tmp_path):
+    one, other = Workplace(tmp_path), Workplace(tmp_path)
+    assert not one.finished(small(0))
+    assert not other.finished(small(1))
+    Plan([small(0)], one).run()
+    Plan([small(1)], other).run()
+    assert all(Workplace(tmp_path).finished(small(seed)) for seed in (0, 1))
+
+
+def test_a_damaged_record_is_told_by_its_line(tmp_path):
+    Plan([small()], Workplace(tmp_path)).run()
+    with (tmp_path / "results.jsonl").open("a") as file:
+        file.write('{"step": "x"}\n')
+    with pytest.raises(DamagedFile, match=r"results\.jsonl, line 2 is no finished step"):
+        Workplace(tmp_path).finished(small())
 
 
 def test_an_interrupted_training_goes_on(tmp_path):
@@ -123,7 +159,7 @@ def test_measurements_are_not_launched_as_trainings_are(tmp_path):
     assert plan.state(step) == "finished"
     log = plan.place.log(step).read_text()
     assert log.startswith(sys.executable)
-    assert json.loads((plan.place.folder(step) / TOOK).read_text())["machine"]
+    assert plan.place.of(step).machine == description()
 
 
 def test_a_hangup_that_is_ignored_stays_so(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from lion.reproduce.page import write_pages
 from lion.reproduce.paper import glue, text, text_runs
 from lion.reproduce.paper.text_runs import FROM_MNLI, IMDB, LIONS, METRICS, MLM, MODELS, SEEDS
 from lion.reproduce.readings import accuracy, recorded, time_of
-from lion.reproduce.steps import TOOK, Workplace
+from lion.reproduce.steps import Workplace
 from lion.tasks.text_classification import TEXT_METRICS
 
 NAMES = ("table3", "table8", "table9", "table10", "table11", "figure9")
@@ -247,7 +247,7 @@ def finish(place, step, result=None):
     place.folder(step).mkdir(parents=True, exist_ok=True)
     if result is not None:
         write_json(place.folder(step) / step.result, result)
-    write_json(place.folder(step) / TOOK, {"minutes": 1.0, "machine": "of a test", "command": place.shown(step)})
+    place.finish(step, minutes=1)
 
 
 def test_a_mean_over_tasks_needs_them_all(tmp_path):
