@@ -15,6 +15,8 @@ from lion.nn.variants import VARIANTS
 from lion.ops.checks import Norm
 
 POSITIONS = ("learned", "none")
+# What the variants of LionAttention have, and the baselines do not.
+CHOICES = ("features", "decay", "norm", "two_sided", "half_lives", "orders", "double_diagonal")
 # Parts of names: parameters that are decays and the like, and no weights.
 NO_WEIGHTS = ("decay", "bonus", "skip")
 
@@ -35,6 +37,9 @@ class ModelConfig:
 
     def __post_init__(self):
         check(self)
+        for name in CHOICES if self.variant not in VARIANTS else ():  # a baseline
+            if getattr(self, name, None):
+                raise ValueError(f"variant is {self.variant!r}, which has no {name} to choose.")
 
     @property
     def tells_order(self) -> bool:

@@ -35,13 +35,6 @@ class EncoderConfig(ModelConfig):
         super().__post_init__()
         if self.pad_token is not None and self.pad_token >= self.vocab_size:
             raise ValueError(f"pad_token is {self.pad_token}; expected less than vocab_size, {self.vocab_size}.")
-        if self.variant in BASELINES:
-            for name in CHOICES:
-                if getattr(self, name):
-                    raise ValueError(f"variant is {self.variant!r}, which has no {name} to choose.")
-
-
-CHOICES = ("features", "decay", "norm", "two_sided", "half_lives")  # of the variants of LionAttention
 
 
 class Encoder(Backbone):

@@ -88,7 +88,9 @@ class Plan:
                     bar.describe(", ".join(x.words for x in running.values()))
             finally:
                 for process in running.values():
-                    process.stop()
+                    process.interrupt()
+                for process in running.values():
+                    process.wait()
 
     def _may_start(self, step: Step, running: dict[Step, "Running"]) -> bool:
         if not all(self.place.at_hand(x) for x in step.needs) or any(x.alone for x in running):
@@ -164,7 +166,7 @@ class Running:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                start_new_session=True,  # Ctrl-C reaches it through `stop` alone: a second one would cut it off
+                start_new_session=True,  # Ctrl-C reaches it through `interrupt` alone: a second one would cut it off
             )
 
     @property
@@ -189,9 +191,12 @@ class Running:
         lines = self.log.read_text(errors="replace").splitlines()[1:]
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
-    def stop(self) -> None:
+    def interrupt(self) -> None:
         """End it as Ctrl-C does: a training keeps its last steps."""
         self._process.send_signal(signal.SIGINT)
+
+    def wait(self) -> None:
+        """Until it has ended; not for ever."""
         try:
             self._process.wait(60)
         except subprocess.TimeoutExpired:

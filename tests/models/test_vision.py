@@ -145,6 +145,9 @@ def test_drop_path_leaves_out_whole_examples():
         ("lion_s_tiny_patch16_224", {"classes": 3}, "field is 'classes'; expected one of"),
         ("lion_s_tiny_patch16_224", {"variant": "lion"}, "variant is 'lion'; expected one of"),
         ("lion_s_tiny_patch16_224", {"positions": "sine"}, "positions is 'sine'; expected one of"),
+        ("hydra_tiny_patch16_224", {"two_sided": True}, "variant is 'hydra', which has no two_sided to choose"),
+        ("hydra_tiny_patch16_224", {"orders": ("rows",)}, "variant is 'hydra', which has no orders to choose"),
+        ("vim_tiny_patch16_224", {"half_lives": (1, 8)}, "variant is 'vim', which has no half_lives to choose"),
     ],
 )
 def test_what_is_refused(name, changes, message):

@@ -28,7 +28,10 @@ class InProcess(plan.Running):
     def failed(self):
         return self.code != 0
 
-    def stop(self):
+    def interrupt(self):
+        pass
+
+    def wait(self):
         pass
 
 

@@ -47,8 +47,8 @@ class PathfinderRules:
 
     def __post_init__(self) -> None:
         checked(Annotated[int, Between(3, 4 * self.size)], self.contour_length, "contour_length")  # 14 is the arena's
-        if self.size < 4 * self.seed_distance:
-            raise ValueError(f"size is {self.size}; expected at least 4 times seed_distance, {self.seed_distance}.")
+        if self.size - 1 < 4 * self.seed_distance:  # pixels are numbered from 0 to size - 1
+            raise ValueError(f"size is {self.size}; expected more than 4 times seed_distance, {self.seed_distance}.")
         if not self.margins or min(self.margins) * 4 < self.paddle_length - 2 * self.thickness:
             # Only distances from paddles' ends are checked: crossing paddles have one within half a paddle.
             raise ValueError(f"margins is {self.margins}; expected all at least a quarter of paddle_length.")

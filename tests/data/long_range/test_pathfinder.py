@@ -129,7 +129,8 @@ def test_the_same_bytes_from_one_process_or_two(tmp_path):
 
 def test_rules_that_are_wrong():
     for message, options in {
-        "size is 20; expected at least 4 times seed_distance, 7.0.": {"size": 20},
+        "size is 20; expected more than 4 times seed_distance, 7.0.": {"size": 20},
+        "size is 16; expected more than 4 times seed_distance, 4.0.": {"size": 16, "seed_distance": 4.0},
         "contour_length is 2; expected a whole number from 3 to 128.": {"contour_length": 2},
         "margins is (); expected all at least a quarter of paddle_length.": {"margins": ()},
     }.items():
