@@ -46,7 +46,7 @@ template <class T>
 class Backward : public BackwardPass<T, Flow> {
   using Base = BackwardPass<T, Flow>;
   using Base::D_, Base::V_, Base::d_row_, Base::v_row_, Base::dq_, Base::dk_, Base::dv_;
-  using Base::head_, Base::p_, Base::division_, Base::with_costs_, Base::sides_, Base::dden_;
+  using Base::head_, Base::p_, Base::division_, Base::with_costs_, Base::with_flow_, Base::sides_, Base::dden_;
   using typename Base::Anchor, typename Base::Side;
 
  public:
@@ -72,7 +72,7 @@ class Backward : public BackwardPass<T, Flow> {
     Int n = head_.size_of(visit.chunk);
     bool on = p_.direction & (visit.from_right ? REVERSE : FORWARD);
     bool back = p_.direction & (visit.from_right ? FORWARD : REVERSE);
-    if (with_costs_) at_border(visit);
+    if (with_flow_) at_border(visit);
     x.tokens.read(head_, visit);
     read(x.tokens.tokens, n, x.tokens.queries, x.tokens.keys, visit.first, x);
     for (T* dcost : {x.dcost, x.dcost_back}) std::fill(dcost, dcost + n, T(0));
@@ -80,15 +80,12 @@ class Backward : public BackwardPass<T, Flow> {
     Targets to = targets(visit.first, x.tokens.tokens, n, x);
 
     if (visit.inside && has_output(p_)) {
-      block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row,
-                 x.tokens.row);
-      inside(visit.order, n, x.tokens.tokens, to, x);
+      if (!head_.counts_in_full())
+        block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row);
+      inside(visit.order, n, x.tokens.tokens, true, to, x);
       if (with_costs_) {
-        if (on)
-          add_cost_grad<T>({x.tokens.ahead_factors}, n, x.products, x.c_row, x.mask, x.c_row, x.tokens.row, x.dcost);
-        if (back)
-          add_cost_grad<T>({x.tokens.back_factors, nullptr, true}, n, x.products, x.c_row, x.mask, x.c_row,
-                           x.tokens.row, x.dcost_back);
+        if (on) add_cost_grad_ahead(n, x.products, x.c_row, x.mask, x.dcost);
+        if (back) add_cost_grad_back(n, x.products, x.c_row, x.mask, x.dcost_back);
       }
     }
     across(visit, side, n, Crosses(p_, visit, with_costs_), to, x);
@@ -107,7 +104,7 @@ class Backward : public BackwardPass<T, Flow> {
     orders.mask(x.mask, x.c_row, x.tokens.row);
     Targets to = {{x.dq, x.d_row}, {x.dk, x.d_row}, {x.dv, x.v_row}, false, true, true, true};
     x.prefetch.clear();
-    inside(0, n, orders.tokens(), to, x);
+    inside(0, n, orders.tokens(), false, to, x);
     multiply<T>(n, V_, {.c = to.dv.data, .c_row = to.dv.row, .plain = {n, x.scores, 1, x.c_row, x.g, x.v_row}});
     to.fresh_dv = false;
     if (p_.dlog_gain.data)
@@ -180,9 +177,11 @@ class Backward : public BackwardPass<T, Flow> {
     read_gradients(head_, division_, first, tokens, n, x.g, x.v_row, x.dden, dden_, x.part);
   }
 
-  // What the tokens of a block do to each other. Leaves in `products` scores times their gradients, unmasked.
-  void inside(Int order, Int n, const Int* tokens, Targets& to, Scratch& x) {
+  // What the tokens of a block do to each other. Leaves in `products` scores times their gradients, masked if
+  // `weighed`.
+  void inside(Int order, Int n, const Int* tokens, bool weighed, Targets& to, Scratch& x) {
     Int padded = round_up(n, W<T>);
+    bool masked = !head_.counts_in_full();
     transpose(x.k, x.d_row, n, D_, x.transposed, x.c_row);
     multiply<T>(n, n,
                 {.c = x.scores,
@@ -198,14 +197,15 @@ class Backward : public BackwardPass<T, Flow> {
     for (Int i = 0; i < n; ++i) {
       T *s = x.scores + i * x.c_row, *ds = x.dscores + i * x.c_row, *product = x.products + i * x.c_row;
       T* mask = x.mask + i * x.c_row;
-      T own = s[i], own_grad = ds[i] + x.dden[i], own_weight = mask[i];
+      T own = s[i], own_grad = ds[i] + x.dden[i], own_weight = masked ? mask[i] : T(1);
       Vec<T> dden = splat(x.dden[i]);
-      for (Int j = 0; j < padded; j += W<T>) {
+      for (Int j = 0; masked && j < padded; j += W<T>) {
         Vec<T> m = load(mask + j), y = load(s + j), dy = load(ds + j) + dden;
-        store(product + j, y * dy);
+        store(product + j, weighed ? y * dy * m : y * dy);
         store(s + j, y * m);
         store(ds + j, dy * m);
       }
+      for (Int j = 0; !masked && j < padded; j += W<T>) store(ds + j, load(ds + j) + dden);
       if (p_.self_weight.data) {
         own = SelfWeight<T>::of(head_, tokens[i])(x.q + i * x.d_row, x.k + i * x.d_row, D_);
         s[i] = own * own_weight, ds[i] = 0;
@@ -276,7 +276,7 @@ class Backward : public BackwardPass<T, Flow> {
                    .prefetch = &x.prefetch});
       to.fresh_dv = false;
     }
-    if (with_costs_) flow(visit, side, n, arrived, departed, over, going.cross, coming.cross, x);
+    if (with_flow_) flow(visit, side, n, arrived, departed, over, going.cross, coming.cross, x);
     if (p_.dlog_gain.data && !to.fresh_dk)  // while k is whole
       for (Int i = 0; i < n; ++i) x.dgain[i] = dot(x.k + i * x.d_row, to.dk.data + i * to.dk.row, D_);
     bool with_keys = division_.with_den() || has_states(p_);

@@ -1,6 +1,7 @@
 // What the forward and the backward pass do alike with a chunk.
 #pragma once
 
+#include "block.h"
 #include "division.h"
 #include "head.h"
 
@@ -259,7 +260,7 @@ class AllOrders {
         for (Int j = 0; j < padded; j += W<T>) store(mask + i * mask_row + j, Vec<T>{});
     else
       block_mask(direction & FORWARD ? factors(0, 0) : nullptr, direction & REVERSE ? factors(0, 1) : nullptr, n, mask,
-                 mask_row, row);
+                 mask_row);
     for (Int o = gated_ ? 0 : 1; o < head_.orders(); ++o) {
       walks(o, [&](const Walk<T>& walk) { add_mask(walk, n, mask, mask_row, row); });
       for (Int i = 0; i < n; ++i) mask[i * mask_row + i] += gated_ ? weights(o, 0)[i] * weights(o, 1)[i] : T(1);

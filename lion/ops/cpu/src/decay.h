@@ -198,27 +198,6 @@ inline void add_mask(const Walk<T>& walk, Int n, T* mask, Int mask_row, T* row) 
   });
 }
 
-// The mask [n, n] of tokens in order, ahead and back, each if given, with ones on the diagonal.
-template <class T>
-inline void block_mask(const Factor<T>* ahead, const Factor<T>* back, Int n, T* mask, Int mask_row, T* row) {
-  Int padded = round_up(n, W<T>);
-  auto clear = [&](Int i, Int first, Int last) {
-    for (Int j = first; j < last; j += W<T>) store(mask + i * mask_row + j, Vec<T>{});
-  };
-  if (ahead)
-    Walk<T>{ahead}.rows(n, row, [&](Int i, Int j, Vec<T> x) { store(mask + i * mask_row + j, x); });
-  else
-    for (Int i = 0; i < n; ++i) clear(i, 0, round_up(i + 1, W<T>));
-  if (back)
-    Walk<T>{back, nullptr, true}.rows(n, row, [&](Int i, Int j, Vec<T> x) {
-      T* to = mask + i * mask_row + j;
-      store(to, j <= i ? load(to) + x : x);  // both walks have part of the vector that i is in
-    });
-  else
-    for (Int i = 0; i < n; ++i) clear(i, round_up(i + 1, W<T>), padded);
-  for (Int i = 0; i < n; ++i) mask[i * mask_row + i] = 1;
-}
-
 // The gradient of the cost of leaving each token, added to grad [n]: what passes over that edge, sum of
 // scores_ij mask_ij over all i after it and all j before it. products [n, n] is scores times their gradient,
 // passing [n, n] and row [n] are scratch.

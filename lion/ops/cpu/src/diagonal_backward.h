@@ -50,7 +50,7 @@ template <class T>
 class DiagonalBackward : public BackwardPass<T, ChannelFlow<T>> {
   using Base = BackwardPass<T, ChannelFlow<T>>;
   using Base::D_, Base::V_, Base::d_row_, Base::v_row_, Base::dq_, Base::dk_, Base::dv_;
-  using Base::head_, Base::p_, Base::division_, Base::with_costs_, Base::sides_, Base::dden_;
+  using Base::head_, Base::p_, Base::division_, Base::with_costs_, Base::with_flow_, Base::sides_, Base::dden_;
   using typename Base::Anchor, typename Base::Side;
 
  public:
@@ -78,7 +78,7 @@ class DiagonalBackward : public BackwardPass<T, ChannelFlow<T>> {
     Int n = head_.size_of(visit.chunk);
     bool on = p_.direction & (visit.from_right ? REVERSE : FORWARD);
     bool back = p_.direction & (visit.from_right ? FORWARD : REVERSE);
-    if (with_costs_) at_border(visit, on, back);
+    if (with_flow_) at_border(visit, on, back);
     head_.tokens_of(visit.order, visit.chunk, visit.from_right, x.tokens);
     x.channels.read(head_, visit.order, visit.from_right, x.tokens, n);
     gather<T>(rows_of<T>(p_.k, p_, head_.b, head_.h), x.tokens, n, D_, nullptr, x.k, x.d_row);
@@ -185,7 +185,7 @@ class DiagonalBackward : public BackwardPass<T, ChannelFlow<T>> {
                  .scaled = {entering, x.rows, x.d_row, 1, side.x_rows, v_row_},  // the keys that `enter` left there
                  .plain = {visit.inside && has_output(p_) ? n : 0, x.scores, 1, x.c_row, x.g, x.v_row},
                  .prefetch = &x.prefetch});
-    if (with_costs_) flow(visit, side, n, over, x);
+    if (with_flow_) flow(visit, side, n, over, x);
     if (over.leave_on) {
       x.channels.on().along(n, true, true, x.k, x.running);
       x.channels.on().cross_columns(side.u, side.lost_u, d_row_, V_);

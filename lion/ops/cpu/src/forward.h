@@ -67,8 +67,8 @@ class Forward : public ForwardPass<T> {
     if (visit.inside && has_output(p_)) {
       bool on = p_.direction & (visit.from_right ? REVERSE : FORWARD);
       bool back = p_.direction & (visit.from_right ? FORWARD : REVERSE);
-      block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row,
-                 x.tokens.row);
+      if (!head_.counts_in_full())
+        block_mask(on ? x.tokens.ahead_factors : nullptr, back ? x.tokens.back_factors : nullptr, n, x.mask, x.c_row);
       transpose(k.data, k.row, n, D, x.kt, x.c_row);
     }
     Crossing<T> crossing = {x.arrive, x.leave, {}};
@@ -169,6 +169,7 @@ class Forward : public ForwardPass<T> {
   // scores [m, n] = Q K^T times the mask, den [m] its row sums
   void score(Int first, Int m, Int n, const Int* tokens, Matrix<T> q, Scratch& x) {
     Int padded = round_up(n, W<T>);
+    bool masked = !head_.counts_in_full();
     Product<T> scores = {p_.D, q.data, q.row, 1, x.kt, x.c_row};
     multiply<T>(m, n, {.c = x.scores, .c_row = x.c_row, .plain = scores, .prefetch = &x.prefetch});
     for (Int i = 0; i < m; ++i) {
@@ -180,9 +181,13 @@ class Forward : public ForwardPass<T> {
       }
       Vec<T> total = {};
       for (Int j = 0; j < padded; j += W<T>) {
-        Vec<T> m = load(mask + j), y = load(row + j) * m;
-        if (one_way()) y = m == 0 ? Vec<T>{} : y;  // also for NaN
-        store(row + j, y);
+        Vec<T> y = load(row + j);
+        if (masked) {
+          Vec<T> m = load(mask + j);
+          y *= m;
+          if (one_way()) y = m == 0 ? Vec<T>{} : y;  // also for NaN
+          store(row + j, y);
+        }
         total += y;
       }
       x.den[i] = sum<T>(total);

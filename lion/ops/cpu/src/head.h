@@ -116,6 +116,8 @@ class Head {
   bool fixed_decay(bool reverse) const {
     return !p.log_gain.data && (!p.log_decay.data || log_decay(reverse).token == 0);
   }
+  // Whether every token counts every other in full, and once: there is no mask then.
+  bool counts_in_full() const { return !p.log_decay.data && !p.log_gain.data && p.direction == BOTH && orders() == 1; }
   Int decay_head(Int order) const { return p.decay_per_order ? order * p.H + h : h; }
   bool in_order() const { return sequence.lists.empty(); }
 

@@ -89,7 +89,9 @@ class Heads {
     visit_half(one.head, order, from_right, second, both, [&](const Visit& v) {
       for (auto head = std::begin(heads); head != std::end(heads); ++head) {
         auto next = std::next(head);
-        if (next != std::end(heads))
+        if (one.head.one_block())
+          x.prefetch.clear();  // a short head is read faster than it is said where it lies
+        else if (next != std::end(heads))
           (*next)->pass.prefetch(v, 0, x);
         else
           one.pass.prefetch(v, 1, x);
@@ -105,9 +107,18 @@ class Heads {
   std::vector<std::unique_ptr<Shared>> shared_;
 };
 
+// Without decay every token sees every other in full: by way of one state or, if they are few, directly.
+bool counted_directly(const Problem& p) {
+  Int longest = p.sequences ? 0 : p.T;
+  for (Int s = 0; s < p.sequences; ++s) longest = std::max(longest, p.cu_seqlens[s + 1] - p.cu_seqlens[s]);
+  bool plain = !p.orders && !p.log_gain.data && !p.chunk;
+  return plain && longest <= tokens_counted_directly(p.D, p.V);
+}
+
 template <class T>
 void run(const Problem& p, bool backward, Parallel parallel) {
   bool one_state = !p.log_decay.data && !p.self_weight.data && p.direction == BOTH && !has_states(p);
+  if (one_state && counted_directly(p)) one_state = false;
   bool diagonal = p.log_decay_channels > 1;
   if (one_state)
     OneState<T>(p, backward).run(parallel);

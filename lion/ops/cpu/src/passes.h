@@ -35,7 +35,7 @@ class ForwardPass {
  public:
   explicit ForwardPass(const Head<T>& head) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
     Int matrix = p_.D * leading<T>(p_.V);
-    state_size_ = matrix + leading<T>(p_.D);
+    state_size_ = head.one_block() ? 0 : matrix + leading<T>(p_.D);
     T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(4 * state_size_) * sizeof(T)));
     for (Side& side : sides_) {
       side = {memory, memory + matrix, memory + state_size_, memory + state_size_ + matrix};
@@ -131,15 +131,18 @@ class BackwardPass {
   // channels: of a flow
   BackwardPass(const Head<T>& head, Int channels) : head_(head), p_(head.p), division_(p_, head.b, head.h) {
     with_costs_ = p_.dlog_decay.data;  // and then the reverse walk's, if it has its own
+    with_flow_ = with_costs_ && !head.one_block();
     D_ = p_.D, V_ = p_.V, d_row_ = leading<T>(D_), v_row_ = leading<T>(V_);
     // [V, D] and the sums [D] twice, and X as [D, V]
     state_size_ = 2 * (V_ * d_row_ + d_row_);
     Int x_rows = round_up(D_, W<T>) * v_row_;
     side_size_ = state_size_ + x_rows + V_ * d_row_ + x_rows + 2 * d_row_;
-    Int anchors = with_costs_ ? (head.chunks / 2 + ANCHOR) / ANCHOR + 1 : 0;
-    Int total = 2 * (side_size_ + anchors * state_size_) + head.sequence.length;
-    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(total) * sizeof(T)));
+    Int anchors = with_flow_ ? (head.chunks / 2 + ANCHOR) / ANCHOR + 1 : 0;
+    Int of_sides = head.one_block() ? 0 : 2 * (side_size_ + anchors * state_size_);
+    T* memory = static_cast<T*>(memory_.reserve(static_cast<std::size_t>(of_sides + head.sequence.length) * sizeof(T)));
+    dden_ = memory + of_sides;
     for (Side& side : sides_) {
+      if (head.one_block()) break;  // nothing crosses a border
       side.u = memory, side.x = side.u + V_ * d_row_;
       side.u_sum = side.x + V_ * d_row_, side.x_sum = side.u_sum + d_row_;
       side.x_rows = memory + state_size_;
@@ -148,9 +151,8 @@ class BackwardPass {
       side.anchors = memory + side_size_;
       memory += side_size_ + anchors * state_size_;
       for (auto* sums : {&side.arrivals, &side.departures})
-        sums->resize(static_cast<std::size_t>(with_costs_ ? head.chunks * channels : 0));
+        sums->resize(static_cast<std::size_t>(with_flow_ ? head.chunks * channels : 0));
     }
-    dden_ = memory;
     Int start = head.sequence.start, length = head.sequence.length;
     dq_ = {rows_of<T>(p_.dq, p_, head.b, head.h), nullptr, D_, start};
     dk_ = {rows_of<T>(p_.dk, p_, head.b, head.h), nullptr, D_, start};
@@ -221,14 +223,14 @@ class BackwardPass {
   // After it: the border where a half ends belongs to no chunk of it, and nor does the end of the piece.
   void keep_last_anchor(const Visit& visit) {
     Int border = visit.from_right ? visit.chunk : visit.chunk + 1;
-    if (with_costs_ && visit.inside && border == head_.middle()) keep_anchor(visit.from_right, border);
+    if (with_flow_ && visit.inside && border == head_.middle()) keep_anchor(visit.from_right, border);
   }
-  bool at_end(const Visit& visit) const { return with_costs_ && !visit.inside && !visit.leave && has_states(p_); }
+  bool at_end(const Visit& visit) const { return with_flow_ && !visit.inside && !visit.leave && has_states(p_); }
 
   const Head<T>& head_;
   const Problem& p_;
   Division<T> division_;
-  bool with_costs_;
+  bool with_costs_, with_flow_;  // with_flow_: and there are borders for it to pass
   Int D_, V_, d_row_, v_row_, state_size_, side_size_;
   Side sides_[2];
   T* dden_;  // [tokens]
