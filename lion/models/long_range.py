@@ -12,6 +12,7 @@ from lion.limits import Classes, Depth, Heads, Kernel, OneOf, Positive, Ratio, S
 from lion.models.blocks import Backbone, Mlp, ModelConfig, check_mask, make_layer
 from lion.models.heads import mean_tokens
 from lion.models.positions import add_positions, learned_positions, placed, warn_if_blind
+from lion.models.random_convolutions import RandomConvolutions
 from lion.nn.variants import VARIANTS
 
 ANSWERS = ("sequence", "pair", "token")
@@ -35,6 +36,8 @@ class LongConfig(ModelConfig):
     stem_depth: Depth = 0  # for few examples: so many convolutions in its place, each with a norm and a GELU; 0: one
     stride: Kernel = 1  # inputs for each token, by the first of these convolutions: for long and smooth inputs
     summaries: Classes = 0  # sums over tokens that are classified, each with weights by place and channel; 0: the mean
+    random_kernels: Classes = 0  # of a linear model of random convolutions, which answers with the network; 0: none
+    random_reach: Tokens = 1  # inputs that the widest of these kernels span
     dropout: Share = 0.0  # of the inputs, and of what each block adds
     two_sided: bool = False  # decays of their own for each direction
     zero_order_hold: bool = True  # values begin small where HIPPO's decays are slow, as the paper has it
@@ -52,6 +55,11 @@ class LongConfig(ModelConfig):
             raise ValueError(
                 f"summaries is {self.summaries}; expected 0, or positions='learned' and answer='sequence': they have "
                 "weights for max_tokens places."
+            )
+        if self.random_kernels and (self.vocab_size or self.answer != "sequence"):
+            raise ValueError(
+                f"random_kernels is {self.random_kernels}; expected 0, or inputs that are numbers (vocab_size 0) and "
+                "answer='sequence'."
             )
         if self.stride != 1 and (not 1 < self.stride <= self.stem or not self.stem_depth or self.answer == "token"):
             raise ValueError(
@@ -92,6 +100,8 @@ class LongModel(Backbone):
         self.summaries = Summaries(config) if config.summaries else None
         vectors = 4 if config.answer == "pair" else config.summaries or 1
         self.head = nn.Linear(vectors * config.dim, config.classes)
+        random = config.random_kernels, config.random_reach, config.channels, config.classes
+        self.random_convolutions = RandomConvolutions(*random) if config.random_kernels else None
         warn_if_blind(config)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -118,7 +128,11 @@ class LongModel(Backbone):
             one, other = pooled.unflatten(0, (-1, 2)).unbind(1)
             pooled = torch.cat([one, other, one - other, one * other], -1)
             pooled = pooled + self.compare(pooled)
-        return self.head(pooled)
+        logits = self.head(pooled)
+        if self.random_convolutions is None or self.training:  # which is fitted by itself, and so is the network
+            return logits
+        both = logits + self.random_convolutions(x, mask)
+        return both / 2 if self.config.classes == 1 else both
 
     def features(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """[B, T], or numbers of several channels [B, T, channels], -> [B, tokens, dim] and the mask of these tokens"""

@@ -22,9 +22,12 @@ from lion.data.tables import place
 from lion.limits import CountOrAll, Positive, Share, TokensOrAll
 from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel, fitted
+from lion.models.random_convolutions import RandomConvolutions
+from lion.progress import working
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Input, Known, Prediction, Shown, Trained, register_task
+from lion.tasks import Batch, Examples, Input, Known, Prediction, Shown, Trained, cached, register_task
 from lion.tasks._labelled import LabelledTask, Plain, read_notes, spread_of_lengths
+from lion.tasks._random_convolutions import fit, kernels_for
 from lion.terminal import brief, plural
 from lion.train.config import Optim, Run
 
@@ -33,6 +36,8 @@ MANY = 1000  # series: enough to learn what a place means, where they are aligne
 OF_SERIES = dict.fromkeys(("model.vocab_size", "model.channels", "model.classes", "model.answer"), "the data") | {
     "model.max_tokens": "the longest series, or --max_length",
     "model.summaries": "--aligned",
+    "model.random_kernels": "--random_convolutions and the data",
+    "model.random_reach": "the longest series",
 }
 
 
@@ -75,6 +80,7 @@ class SeriesTask(LabelledTask):
     smoothing: Share = 0.0  # of classes in training: so much of each goes to all alike
     max_length: TokensOrAll = 0  # steps; 0: all of a series
     distortion: Distortion = field(default_factory=Distortion)  # of classes in training; no warp of many aligned series
+    random_convolutions: bool = False  # a linear model of these is fitted, too, and answers together with the network
     aligned: bool | None = None  # a place means the same in all series, and is learned; none: found in the data
     tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
     model: LongConfig = field(default_factory=LongConfig)
@@ -101,13 +107,20 @@ class SeriesTask(LabelledTask):
             aligned = len(lengths) == 1 and are_aligned(train.values, train.labels)
         model = replace(self.model, vocab_size=0, channels=self._scale().channels, classes=len(classes) or 1)
         model = replace(model, answer="sequence")
-        model = fitted(model, self.max_length or max(lengths), self.tokens, aligned=aligned)
+        longest = self.max_length or max(lengths)
+        model = fitted(model, longest, self.tokens, aligned=aligned)
+        if self.random_convolutions:
+            steps = sum(min(len(x), longest) for x in train.values)
+            model = replace(model, random_kernels=kernels_for(steps), random_reach=longest)
         scale = self.scale_of(train)
         found = replace(self, classes=classes, numbers=train.classes is None, label_scale=scale)
         return replace(found, aligned=aligned, model=model)
 
     def make_model(self) -> nn.Module:
-        return to_train(lambda: LongModel(self.model))
+        model = to_train(lambda: LongModel(self.model))
+        if model.random_convolutions is not None:
+            model.random_convolutions.load_state_dict(self._random_convolutions()[0].state_dict())
+        return model
 
     def train_set(self, seed: int) -> Examples:
         """Numbers often depend on the very values: those are not distorted. Of many aligned series, the times are kept:
@@ -115,6 +128,10 @@ class SeriesTask(LabelledTask):
         many = self.aligned and len(self._series("train").values) >= MANY
         distortion = replace(self.distortion, warp=0.0) if many else self.distortion
         return self._examples("train", distortion=None if self.numbers else distortion, seed=seed)
+
+    def _random_convolutions(self) -> tuple[RandomConvolutions, float]:
+        """Fitted to the training set, and how good they are."""
+        return cached(_random_convolutions, self)
 
     def eval_set(self) -> Examples:
         return self._examples("test")
@@ -173,6 +190,13 @@ class SeriesTask(LabelledTask):
         if one:
             means = "means the same in all series, and is learned" if self.aligned else "means nothing by its place"
             found["places"] = f"a step {means} (--aligned {str(not self.aligned).lower()}: the other way)"
+        if self.random_convolutions:
+            score = self._random_convolutions()[1]
+            reached = f"r2 {score:.2f}" if self.numbers else f"{score:.1%} right"
+            found["beside"] = (
+                f"a linear model of {self.model.random_kernels} random convolutions, fitted to the same series "
+                f"({reached} on those it has not seen): both answer together"
+            )
         return found
 
     def shown(self, index: int, examples: Any) -> Shown:
@@ -197,9 +221,19 @@ class SeriesTask(LabelledTask):
         return SeriesExamples(values, found.labels, scale, self.max_length, **distorted)
 
 
-def _answers(model: nn.Module, values: Tensor, mask: Tensor | None = None) -> Tensor:
+def _answers(model: nn.Module, values: Tensor, mask: Tensor) -> Tensor:
     """[B, T, channels] -> [B, classes]. Of a single channel, the model takes [B, T]."""
     return model(values[..., 0] if values.shape[-1] == 1 else values, mask)
+
+
+def _random_convolutions(task: SeriesTask) -> tuple[RandomConvolutions, float]:
+    series, model = task._examples("train"), task.model
+    labels, (mean, std) = series.labels.numpy(), task.label_scale or (0.0, 1.0)
+    if task.numbers:
+        labels = (labels - mean) / std
+    module = RandomConvolutions(model.random_kernels, model.random_reach, model.channels, model.classes)
+    with working("fitting a linear model of random convolutions"):
+        return module, fit(module, series, labels, len(task.classes))
 
 
 @register_recipe("series")
@@ -207,6 +241,7 @@ def series(variant: str = "lion_s") -> Run:
     """Classes of series, numbers over time, or numbers, in a table, .ts or .npz: `lion train series --data x.csv`."""
     model = LongConfig(variant=variant, dim=128, depth=2, heads=4, stem=9, stem_depth=3, dropout=0.2)
     distortion = Distortion(warp=0.03, jitter=0.05, scale=0.1)
-    task = SeriesTask(label_scale=None, tokens=160, smoothing=0.1, distortion=distortion, model=model)
+    parts: dict[str, Any] = {"tokens": 160, "smoothing": 0.1, "distortion": distortion, "random_convolutions": True}
+    task = SeriesTask(label_scale=None, model=model, **parts)
     optim = Optim(lr=2e-3, weight_decay=0.05, warmup=0.1)
     return Run(task, optim, epochs=15, min_steps=1000, batch=32, group_by_length=True)
