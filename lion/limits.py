@@ -58,6 +58,7 @@ def _short(x: float) -> str:
 Width = Annotated[int, Between(1, 1 << 16)]  # channels of a layer
 Heads = Annotated[int, Between(1, 1 << 16)]
 Depth = Annotated[int, Between(0, 1 << 10)]  # blocks
+Kmers = Annotated[int, Between(0, 10)]  # bases; there are 4 to the power of it
 Hidden = Annotated[int, Between(1, 1 << 20)]  # channels inside of an MLP
 HiddenOrNone = Annotated[int, Between(0, 1 << 20)]  # 0: there is no MLP
 Ratio = Annotated[float, Between(0, 1024)]  # of an MLP's width to the layer's

@@ -1,14 +1,19 @@
-"""Whether series of one length are aligned: whether the same step means the same in all of them.
+"""Whether examples of one length are aligned: whether the same place means the same in all of them.
 
-Recordings that begin with an event are; outlines and vibrations, which may begin anywhere, are not.
+Recordings that begin with an event are, and sequences around a site; outlines and vibrations, which may begin anywhere,
+and pieces of genes and genomes are not.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
-MOST = 1000  # series that are compared
+from lion.models.kmers import BASES, FIRST, kmers, vocabulary
+
+MOST = 1000  # examples that are compared
 CLEARLY = 2.0  # standard deviations of a sign test
+WORDS = 4  # bases of the k-mers that sequences are compared by
 
 
 def aligned(values: Sequence[np.ndarray], labels: np.ndarray) -> bool:
@@ -19,12 +24,35 @@ def aligned(values: Sequence[np.ndarray], labels: np.ndarray) -> bool:
         values: [T, C] each, of one length; NaN where one is missing.
         labels: classes, or numbers.
     """
-    some = np.random.default_rng(0).permutation(len(values))[:MOST]
-    x, y = np.nan_to_num(np.stack([values[i] for i in some])), labels[some]  # [N, T, C], [N]
+    some = _some(len(values))
+    x = np.nan_to_num(np.stack([values[i] for i in some]))  # [N, T, C]
     x = (x - x.mean((0, 1))) / np.maximum(x.std((0, 1)), 1e-12)
-    by_values, by_spectra = (_errors(rows, y) for rows in (x, np.abs(np.fft.rfft(x, axis=1))))
-    better, worse = int((by_spectra < by_values).sum()), int((by_spectra > by_values).sum())
-    return bool(better - worse <= CLEARLY * np.sqrt(better + worse))
+    return not _clearly_better(np.abs(np.fft.rfft(x, axis=1)), x, labels[some])
+
+
+def aligned_sequences(tokens: Sequence[np.ndarray], labels: np.ndarray) -> bool:
+    """Likewise for DNA: how often which k-mer stands in a sequence does not depend on where it begins.
+
+    Args:
+        tokens: [T] each, of one length: those of lion.data.fasta.
+    """
+    some = _some(len(tokens))
+    rows = torch.from_numpy(np.stack([tokens[i] for i in some]))  # [N, T]
+    letters = (rows[..., None] == torch.arange(FIRST, FIRST + BASES)).float().numpy()
+    words = kmers(rows, WORDS)[..., -1]
+    counts = torch.zeros(len(rows), vocabulary(WORDS)).scatter_add(1, words, (words > 0).float())
+    return not _clearly_better(counts.sqrt().numpy(), letters, labels[some])
+
+
+def _some(count: int) -> np.ndarray:
+    return np.random.default_rng(0).permutation(count)[:MOST]
+
+
+def _clearly_better(one: np.ndarray, other: np.ndarray, labels: np.ndarray) -> bool:
+    """Whether the nearest neighbours by one description tell the labels clearly better than those by the other."""
+    errors, others = _errors(one, labels), _errors(other, labels)
+    better, worse = int((errors < others).sum()), int((errors > others).sum())
+    return bool(better - worse > CLEARLY * np.sqrt(better + worse))
 
 
 def _errors(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -59,13 +59,29 @@ def masked(
 class LabelledRows:
     """Rows of tokens of different lengths, with labels: classes if they are whole numbers, else regression targets."""
 
-    def __init__(self, rows: Sequence[np.ndarray], labels: Sequence[int] | Sequence[float] | np.ndarray):
+    def __init__(
+        self,
+        rows: Sequence[np.ndarray],
+        labels: Sequence[int] | Sequence[float] | np.ndarray,
+        token_logits: np.ndarray | None = None,
+    ):
+        """
+        Args:
+            token_logits: [N, classes], what a linear model of the tokens says of each row.
+        """
         # Not lists: counting references to their elements would copy them into every worker, page by page.
         self.ends = np.cumsum([len(row) for row in rows])
         self.ids = np.concatenate(rows)
         numbers = np.asarray(labels)
         whole = np.issubdtype(numbers.dtype, np.integer)
         self.labels = torch.from_numpy(numbers.astype(np.int64 if whole else np.float32))
+        self.token_logits = None if token_logits is None else torch.from_numpy(token_logits)
+
+    def answers(self, indices: np.ndarray) -> Batch:
+        """`label` [B]; `token_logits` [B, classes], if there are some."""
+        rows = torch.from_numpy(indices)
+        answers = {"label": self.labels[rows]}
+        return answers if self.token_logits is None else answers | {"token_logits": self.token_logits[rows]}
 
     def __len__(self) -> int:
         return len(self.labels)

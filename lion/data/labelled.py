@@ -330,9 +330,8 @@ class LabelledTexts(LabelledRows):
         self.max_length = max_length or int(self.lengths.max())
         self.crop, self.drop, self.seed = 0 if pairs else crop, drop, seed
         self.pad_id = next((x for x in (tokenizer.pad_id, tokenizer.eos_id) if x is not None), 0)
-        self.token_logits = None if token_logits is None else torch.from_numpy(token_logits)
         self.types = np.concatenate([row[1] for row in rows]).astype(np.int8) if pairs else None
-        super().__init__([row[0] for row in rows], labels)
+        super().__init__([row[0] for row in rows], labels, token_logits)
 
     def digest(self) -> str:
         return digests.digest(self.ids, self.ends, self.types, self.labels)
@@ -364,10 +363,8 @@ class LabelledTexts(LabelledRows):
         batch = {
             "input_ids": torch.from_numpy(np.where(mask, self.ids[places], self.pad_id).astype(np.int64)),
             "mask": torch.from_numpy(mask),
-            "label": self.labels[torch.from_numpy(indices)],
+            **self.answers(indices),
         }
-        if self.token_logits is not None:
-            batch["token_logits"] = self.token_logits[torch.from_numpy(indices)]
         if self.types is not None:
             batch["token_type_ids"] = torch.from_numpy(np.where(mask, self.types[places], 0).astype(np.int64))
         return batch

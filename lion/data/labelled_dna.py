@@ -177,10 +177,17 @@ class LabelledSequences(LabelledRows):
         max_length: tokens of a sequence with [CLS]; longer ones are cut. None: that of the longest.
         reverse_complement: half of the sequences, others in every epoch, are read from the other strand. For training
             on labels that do not depend on the strand.
+        token_logits: [N, classes], what a linear model of the k-mers says of each sequence.
     """
 
     def __init__(
-        self, found: LabelledDna, max_length: int | None = None, *, reverse_complement: bool = False, seed: int = 0
+        self,
+        found: LabelledDna,
+        max_length: int | None = None,
+        *,
+        reverse_complement: bool = False,
+        seed: int = 0,
+        token_logits: np.ndarray | None = None,
     ):
         if len(found.tokens) != len(found.labels) or not len(found.tokens):
             raise ValueError(
@@ -191,14 +198,14 @@ class LabelledSequences(LabelledRows):
         room = max(map(len, found.tokens)) if max_length is None else max_length - 1
         self.max_length, self.reverse_complement, self.seed = room + 1, reverse_complement, seed
         self.lengths = np.array([len(row) + 1 for row in found.tokens])  # tokens of each before it was cut, [N]
-        super().__init__([row[:room] for row in found.tokens], found.labels)
+        super().__init__([row[:room] for row in found.tokens], found.labels, token_logits)
 
     def digest(self) -> str:
         return digests.digest(self.ids, self.ends, self.labels)
 
     def __getitems__(self, keys: list[tuple[int, int]]) -> Batch:
         """`input_ids` [B, T], padded to a multiple of 8, or to `max_length` if that is less; `mask` [B, T], True for
-        tokens; `label` [B]."""
+        tokens; `label` [B]; `token_logits` [B, classes], if there are some."""
         epochs, indices = split_keys(keys)
         other = draws(self.seed, epochs, indices, count=1)[:, 0] < (0.5 if self.reverse_complement else 0)
         rows = [self.ids[self.ends[i - 1] if i else 0 : self.ends[i]] for i in indices]
@@ -209,5 +216,5 @@ class LabelledSequences(LabelledRows):
         return {
             "input_ids": torch.from_numpy(ids),
             "mask": torch.from_numpy(ids != PAD),
-            "label": self.labels[torch.from_numpy(indices)],
+            **self.answers(indices),
         }

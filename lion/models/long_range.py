@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
-from lion.limits import Classes, Depth, Heads, Kernel, OneOf, Positive, Ratio, Share, Tokens, Width
+from lion.limits import Classes, Depth, Heads, Kernel, Kmers, OneOf, Positive, Ratio, Share, Tokens, Width
 from lion.models.blocks import Backbone, Mlp, ModelConfig, check_mask, make_layer
 from lion.models.heads import mean_tokens
+from lion.models.kmers import BASES, FIRST, KmerWeights
 from lion.models.positions import add_positions, learned_positions, placed, warn_if_blind
 from lion.models.random_convolutions import RandomConvolutions
 from lion.nn.variants import VARIANTS
@@ -38,6 +39,8 @@ class LongConfig(ModelConfig):
     summaries: Classes = 0  # sums over tokens that are classified, each with weights by place and channel; 0: the mean
     random_kernels: Classes = 0  # of a linear model of random convolutions, which answers with the network; 0: none
     random_reach: Tokens = 1  # inputs that the widest of these kernels span
+    kmers: Kmers = 0  # bases of the longest k-mers of a linear model of DNA, whose logits are added; 0: none
+    both_strands: bool = False  # of that model: a k-mer and its reverse complement are the same
     dropout: Share = 0.0  # of the inputs, and of what each block adds
     two_sided: bool = False  # decays of their own for each direction
     zero_order_hold: bool = True  # values begin small where HIPPO's decays are slow, as the paper has it
@@ -59,6 +62,11 @@ class LongConfig(ModelConfig):
         if self.random_kernels and (self.vocab_size or self.answer != "sequence"):
             raise ValueError(
                 f"random_kernels is {self.random_kernels}; expected 0, or inputs that are numbers (vocab_size 0) and "
+                "answer='sequence'."
+            )
+        if self.kmers and (self.vocab_size <= FIRST + BASES or self.answer != "sequence"):
+            raise ValueError(
+                f"kmers is {self.kmers}; expected 0, or the tokens of DNA (vocab_size above {FIRST + BASES}) and "
                 "answer='sequence'."
             )
         if self.stride != 1 and (not 1 < self.stride <= self.stem or not self.stem_depth or self.answer == "token"):
@@ -102,14 +110,18 @@ class LongModel(Backbone):
         self.head = nn.Linear(vectors * config.dim, config.classes)
         random = config.random_kernels, config.random_reach, config.channels, config.classes
         self.random_convolutions = RandomConvolutions(*random) if config.random_kernels else None
+        words = config.kmers, config.classes
+        self.kmer_weights = KmerWeights(*words, both_strands=config.both_strands) if config.kmers else None
         warn_if_blind(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None, token_logits: Tensor | None = None) -> Tensor:
         """
         Args:
             x: tokens, or numbers.
             mask: of x's shape without channels, True for real tokens, wherever they are. The others change nothing.
                 (To a stem, those between real tokens are a gap.)
+            token_logits: [B, classes], in place of those of `kmer_weights`: in training, what such a model says that
+                was fitted to other sequences.
         """
         pair, several = self.config.answer == "pair", self.config.channels > 1
         shape = ("B", *(2,) * pair, "T", *(self.config.channels,) * several)
@@ -129,6 +141,9 @@ class LongModel(Backbone):
             pooled = torch.cat([one, other, one - other, one * other], -1)
             pooled = pooled + self.compare(pooled)
         logits = self.head(pooled)
+        if self.kmer_weights is not None:
+            token_logits = self.kmer_weights(x, mask) if token_logits is None else token_logits
+            logits = logits + token_logits.to(logits.dtype)
         if self.random_convolutions is None or self.training:  # which is fitted by itself, and so is the network
             return logits
         both = logits + self.random_convolutions(x, mask)

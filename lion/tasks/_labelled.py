@@ -113,6 +113,11 @@ class LabelledTask(Task):
 
     # What was read, for people.
 
+    def reached(self, score: float) -> str:
+        """How good a linear model beside the network is."""
+        words = f"r2 {score:.2f}" if self.numbers else f"{score:.1%} right"
+        return f" ({words} on those it has not seen)"
+
     def source(self) -> str:
         """Where the examples are from."""
         return self.data

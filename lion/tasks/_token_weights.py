@@ -1,9 +1,10 @@
-"""A linear model of the tokens of texts, fitted before a network is trained beside it.
+"""A linear model of the tokens of texts, or of the k-mers of DNA, fitted before a network is trained beside it.
 
-The network learns what the linear model leaves. On the texts that it was fitted to, that model is better than on any
-others; in training, each text therefore gets the logits of a model that has not seen it.
+The network learns what the linear model leaves. On the examples that it was fitted to, that model is better than on any
+others; in training, each example therefore gets the logits of a model that has not seen it.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +12,15 @@ import torch
 
 from lion.data.batches import LabelledRows
 from lion.models.heads import TokenWeights
+from lion.models.kmers import kmers, vocabulary
 from lion.optional import need
 
 FOLDS = 5
 STRENGTH = 10.0  # scikit-learn's C of the logistic regression
-WORK = 40_000_000  # different tokens of all texts, times classes, that a fit reads: about 20 seconds
+WORK = 40_000_000  # different tokens of all examples, times classes, that a fit reads: about 20 seconds
+LONGEST = 7  # bases of a k-mer
+COUNTS = 100_000_000  # different k-mers of all sequences, at most: they are kept in memory
+AT_ONCE = 1 << 24  # k-mers that are counted at a time
 
 
 class Fitted(NamedTuple):
@@ -29,32 +34,59 @@ class Fitted(NamedTuple):
 
 
 class TokenModel(NamedTuple):
-    whole: Fitted  # to all texts
-    others: np.ndarray  # [N, classes], the logits of each text by a model that has not seen it
+    whole: Fitted  # to all examples
+    others: np.ndarray  # [N, classes], the logits of each example by a model that has not seen it
+    score: float  # how good those are: accuracy, or r2 of numbers
 
 
-def fit(texts: LabelledRows, labels: np.ndarray, classes: int, vocab_size: int, specials: list[int]) -> TokenModel:
+def fit(counts: Any, labels: np.ndarray, classes: int) -> TokenModel:
     """
     Args:
+        counts: how often each example has each token, sparse [N, vocab_size].
         labels: [N], classes; or numbers, as the network learns them.
         classes: 0 for numbers.
-        specials: tokens that do not count, as [CLS].
     """
-    counts = _counts(texts, vocab_size, specials)
     others = np.zeros((len(labels), classes or 1), np.float32)
     for fold in _folds(labels, classes):
         rest = np.setdiff1d(np.arange(len(labels)), fold)
         others[fold] = _logits(_fitted(counts[rest], labels[rest], classes), counts[fold])
-    return TokenModel(_fitted(counts, labels, classes), others)
+    if classes:
+        score = float((others.argmax(1) == labels).mean())
+    else:
+        score = 1 - float(((others[:, 0] - labels) ** 2).mean() / max(labels.var(), 1e-12))
+    return TokenModel(_fitted(counts, labels, classes), others, score)
 
 
-def _counts(texts: LabelledRows, vocab_size: int, specials: list[int]) -> Any:
-    """How often each text has each token, sparse [N, vocab_size]."""
+def count_tokens(texts: LabelledRows, vocab_size: int, specials: list[int]) -> Any:
+    """How often each text has each token, sparse [N, vocab_size]; `specials` do not count, as [CLS]."""
     sparse = need("scipy.sparse", "scikit-learn", "train")
     kept = ~np.isin(texts.ids, specials)
     rows = np.repeat(np.arange(len(texts)), np.diff(texts.ends, prepend=0))
     there = (np.ones(int(kept.sum()), np.float32), (rows[kept], texts.ids[kept]))
     return sparse.csr_matrix(there, shape=(len(texts), vocab_size))  # the same token again is added up
+
+
+def longest_kmers(lengths: np.ndarray) -> int:
+    """The longest k-mers that can be counted in sequences of these lengths; 0: not even single bases."""
+    different = np.cumsum([np.minimum(lengths, 4**k).sum() for k in range(1, LONGEST + 1)])
+    return int((different <= COUNTS).sum())
+
+
+def count_kmers(sequences: Sequence[np.ndarray], longest: int, *, both_strands: bool = False) -> Any:
+    """How often each sequence of tokens has each k-mer, sparse [N, vocabulary]."""
+    sparse = need("scipy.sparse", "scikit-learn", "train")
+    size = vocabulary(longest)
+    ends = np.cumsum([longest * len(x) for x in sequences])
+    parts = np.split(np.arange(len(sequences)), np.flatnonzero(np.diff(ends // AT_ONCE)) + 1)
+    found = []
+    for part in parts:
+        words = [kmers(torch.tensor(sequences[i])[None], longest, both_strands=both_strands) for i in part]
+        columns = torch.cat([x.flatten() for x in words]).numpy()
+        rows = np.repeat(np.arange(len(part)), [x.numel() for x in words])
+        kept = columns > 0
+        there = (np.ones(int(kept.sum()), np.float32), (rows[kept], columns[kept]))
+        found.append(sparse.csr_matrix(there, shape=(len(part), size)))
+    return sparse.vstack(found, format="csr")
 
 
 def _folds(labels: np.ndarray, classes: int) -> list[np.ndarray]:

@@ -5,17 +5,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from lion.data import fasta, fetch
+from lion.data.alignment import aligned_sequences
 from lion.data.batches import padded
 from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
 from lion.limits import CountOrAll, OneOf, Positive, Share, TokensOrAll
 from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel, fitted
+from lion.progress import working
 from lion.recipes import register_recipe
-from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, register_task
+from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cached, register_task
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
+from lion.tasks._token_weights import TokenModel, count_kmers, fit, longest_kmers
 from lion.tasks.dna import OF_DNA, TOKENS
 from lion.train.config import Optim, Run
 
@@ -40,14 +44,20 @@ class DnaClassificationTask(LabelledTask):
     smoothing: Share = 0.0  # of classes in training: so much of each goes to all alike
     max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
     reverse_complement: bool = False  # read half of them from the other strand: where that makes no difference
-    aligned: bool | None = None  # a place means the same in all sequences, and is learned; none: if all have one length
+    aligned: bool | None = None  # a place means the same in all sequences, and is learned; none: found in the data
+    kmer_weights: bool = False  # unless aligned: a linear model of k-mers is fitted first, and its logits are added
     tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
     model: LongConfig = field(default_factory=LongConfig)
 
     unit = "sequence"
     share = "a fifth"
     tunable = ("reverse_complement", "smoothing")
-    decided = OF_DNA | {"model.max_tokens": "the longest sequence, or --max_length", "model.summaries": "--aligned"}
+    decided = OF_DNA | {
+        "model.max_tokens": "the longest sequence, or --max_length",
+        "model.summaries": "--aligned",
+        "model.kmers": "--kmer_weights and the data",
+        "model.both_strands": "--reverse_complement",
+    }
     known = KnownSequences
     usage = "lion predict {run} ACGTACGT"
     reads = "sequence"
@@ -61,23 +71,40 @@ class DnaClassificationTask(LabelledTask):
         train = self._sequences("train")
         classes = tuple(train.classes or ())
         lengths = {1 + len(x) for split in ("train", "test") for x in self._sequences(split).tokens}
-        aligned = len(lengths) == 1 if self.aligned is None else self.aligned
+        aligned = self.aligned
+        if aligned is None:
+            aligned = len(lengths) == 1 and aligned_sequences(train.tokens, train.labels)
         model = replace(self.model, vocab_size=TOKENS, classes=len(classes) or 1, answer="sequence")
         model = fitted(model, self.max_length or max(lengths), self.tokens, aligned=aligned)
+        if self.kmer_weights and not aligned:
+            longest = longest_kmers(np.array([len(x) for x in self._kept(train)]))
+            model = replace(model, kmers=longest, both_strands=self.reverse_complement)
         scale = self.scale_of(train)
         found = replace(self, classes=classes, numbers=train.classes is None, label_scale=scale)
         return replace(found, aligned=aligned, model=model)
 
     def make_model(self) -> nn.Module:
-        return to_train(lambda: LongModel(self.model))
+        model = to_train(lambda: LongModel(self.model))
+        if model.kmer_weights is not None:
+            self._kmer_model().whole.fill(model.kmer_weights)
+        return model
 
     def train_set(self, seed: int) -> Examples:
-        return LabelledSequences(
-            self._sequences("train"), self.max_length or None, reverse_complement=self.reverse_complement, seed=seed
-        )
+        others = {"token_logits": self._kmer_model().others} if self.model.kmers else {}
+        return self._examples("train", reverse_complement=self.reverse_complement, seed=seed, **others)
+
+    def _kmer_model(self) -> TokenModel:
+        return cached(_kmer_model, self)
+
+    def _examples(self, split: str, **parts: Any) -> LabelledSequences:
+        return LabelledSequences(self._sequences(split), self.max_length or None, **parts)
+
+    def _kept(self, found: LabelledDna) -> list[np.ndarray]:
+        """The sequences as far as the model reads them."""
+        return [x[: self.max_length - 1] for x in found.tokens] if self.max_length else found.tokens
 
     def eval_set(self) -> Examples:
-        return LabelledSequences(self._sequences("test"), self.max_length or None)
+        return self._examples("test")
 
     def plain(self) -> Plain | None:
         if self.dataset != "file":
@@ -88,11 +115,22 @@ class DnaClassificationTask(LabelledTask):
     def source(self) -> str:
         return self.data or f"the set {self.dataset}"
 
+    def facts(self, train_set: Any, eval_set: Any) -> dict[str, str]:
+        found = super().facts(train_set, eval_set)
+        if len({len(x) for split in ("train", "test") for x in self._sequences(split).tokens}) == 1:
+            means = "means the same in all sequences, and is learned" if self.aligned else "means nothing by its place"
+            found["places"] = f"a base {means} (--aligned {str(not self.aligned).lower()}: the other way)"
+        if self.model.kmers:
+            reached = self.reached(self._kmer_model().score)
+            words = f"a linear model of k-mers of up to {self.model.kmers} bases, fitted first{reached}"
+            found["beside"] = f"{words}: the network learns what it leaves"
+        return found
+
     def notes(self) -> Mapping[str, str]:
         return read_notes(*(self._sequences(split).notes for split in ("train", "test")))
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(batch["input_ids"], batch["mask"])
+        return model(batch["input_ids"], batch["mask"], batch.get("token_logits"))
 
     def shown(self, index: int, examples: Any) -> Shown:
         return Shown("text", fasta.decode(self._sequences("test").tokens[index]))
@@ -123,13 +161,21 @@ class DnaClassificationTask(LabelledTask):
         return found if self.test else split_sequences(found)[split == "test"]
 
 
+def _kmer_model(task: DnaClassificationTask) -> TokenModel:
+    found, model, (mean, std) = task._sequences("train"), task.model, task.label_scale or (0.0, 1.0)
+    labels = (found.labels - mean) / std if task.numbers else found.labels
+    with working("fitting a linear model of k-mers"):
+        counts = count_kmers(task._kept(found), model.kmers, both_strands=model.both_strands)
+        return fit(counts, labels, len(task.classes))
+
+
 @register_recipe("dna.classify")
 def dna_classify(variant: str = "lion_s") -> Run:
     """Classes of DNA sequences, or numbers, in a table or FASTA: `lion train dna.classify --data genes.csv`."""
     model = LongConfig(variant=variant, dim=128, depth=2, heads=4, stem=9, stem_depth=3, dropout=0.1)
-    task = DnaClassificationTask(label_scale=None, tokens=512, model=model)
+    task = DnaClassificationTask(label_scale=None, tokens=512, kmer_weights=True, model=model)
     optim = Optim(lr=1e-3, weight_decay=0.05, warmup=0.1)
-    return Run(task, optim, epochs=8, min_steps=800, batch=32, group_by_length=True)
+    return Run(task, optim, epochs=5, min_steps=800, batch=32, group_by_length=True)
 
 
 @register_recipe("dna.splice", "dna.splice_{variant}", variant=("lion_lit", "lion_d", "lion_s", "softmax"))

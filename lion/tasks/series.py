@@ -191,11 +191,9 @@ class SeriesTask(LabelledTask):
             means = "means the same in all series, and is learned" if self.aligned else "means nothing by its place"
             found["places"] = f"a step {means} (--aligned {str(not self.aligned).lower()}: the other way)"
         if self.random_convolutions:
-            score = self._random_convolutions()[1]
-            reached = f"r2 {score:.2f}" if self.numbers else f"{score:.1%} right"
             found["beside"] = (
-                f"a linear model of {self.model.random_kernels} random convolutions, fitted to the same series "
-                f"({reached} on those it has not seen): both answer together"
+                f"a linear model of {self.model.random_kernels} random convolutions, fitted to the same series"
+                f"{self.reached(self._random_convolutions()[1])}: both answer together"
             )
         return found
 

@@ -27,7 +27,7 @@ from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cache
 from lion.tasks._berts import FETCHED
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.tasks._starts import start_of, usable
-from lion.tasks._token_weights import TokenModel, fit
+from lion.tasks._token_weights import TokenModel, count_tokens, fit
 from lion.tasks._tokenized import OF_TOKENIZER, TokenizedTask, check_text, tokenizer_of, trained_tokenizer, with_room
 from lion.terminal import plural
 from lion.train.config import Optim, Run
@@ -149,7 +149,9 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         if self.start:
             found["start"] = start_of(self.start).words(self.model)
         if self.token_weights:
-            found["beside"] = "a linear model of the tokens (TF-IDF), fitted first: the network learns what it leaves"
+            reached = self.reached(self._token_model().score)
+            words = f"a linear model of the tokens (TF-IDF), fitted first{reached}"
+            found["beside"] = f"{words}: the network learns what it leaves"
         return found
 
     def notes(self) -> Mapping[str, str]:
@@ -261,7 +263,7 @@ def _token_model(task: TextClassificationTask) -> TokenModel:
     if task.numbers:
         labels = (labels - mean) / std
     with working("fitting a linear model of the tokens"):
-        return fit(texts, labels, len(task.classes), task.model.vocab_size, tokenizer.special_ids)
+        return fit(count_tokens(texts, task.model.vocab_size, tokenizer.special_ids), labels, len(task.classes))
 
 
 def _joined(text: Text) -> str:

@@ -18,6 +18,7 @@ from lion.train.metrics import METRICS
 
 POINTS = 100  # of a series, for each channel
 FIXED = 500  # longest sequences that are compared letter by letter
+Ways = dict[str, Any]  # scikit-learn's pipelines
 
 
 class Fitted(NamedTuple):
@@ -43,9 +44,10 @@ def baseline(task: LabelledTask) -> Fitted | None:
         if len(labels) > SIMPLE:
             kept = np.random.default_rng(0).permutation(len(labels))[:SIMPLE]
             inputs, labels = [inputs[i] for i in kept], labels[kept]
-        name, pipeline = KINDS[plain.kind](inputs, task.numbers)  # type: ignore[arg-type]
+        ways = KINDS[plain.kind](inputs, task.numbers)  # type: ignore[arg-type]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a solver has not converged: it is near enough to compare with
+            name, pipeline = _best(ways, inputs, labels)
             answers = pipeline.fit(inputs, labels).predict(asked)
         pair = torch.from_numpy(np.asarray(answers)), torch.from_numpy(np.asarray(right))
         metrics = {metric: METRICS[metric](*pair) for metric in task.metrics}
@@ -54,29 +56,41 @@ def baseline(task: LabelledTask) -> Fitted | None:
     return None
 
 
-# A name and a pipeline, from the training inputs.
+def _best(ways: Ways, inputs: Sequence[Any] | np.ndarray, labels: np.ndarray) -> tuple[str, Any]:
+    """The pipeline that is best on a fifth of the training examples, when it has learned from the others."""
+    order = np.random.default_rng(0).permutation(len(labels))
+    held, rest = np.sort(order[::5]), np.sort(np.delete(order, np.s_[::5]))
+    if len(ways) == 1 or len(np.unique(labels[rest])) < 2:
+        return next(iter(ways.items()))
+    (some, some_labels), (asked, right) = ([[inputs[i] for i in part], labels[part]] for part in (rest, held))
+    return max(ways.items(), key=lambda x: x[1].fit(some, some_labels).score(asked, right))
 
 
-def _of_texts(texts: Sequence[str], numbers: bool) -> tuple[str, Any]:
+# Pipelines by their names, from the training inputs: the best of them is taken.
+
+
+def _of_texts(texts: Sequence[str], numbers: bool) -> Ways:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
 
     name, model = _linear(numbers)
-    return f"{name} on TF-IDF of words", make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), model)
+    return {f"{name} on TF-IDF of words": make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), model)}
 
 
-def _of_sequences(sequences: Sequence[str], numbers: bool) -> tuple[str, Any]:
+def _of_sequences(sequences: Sequence[str], numbers: bool) -> Ways:
     """Counts of k-mers; and where all sequences are of one length, which letter stands where."""
     from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.pipeline import make_pipeline, make_union
+    from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
     name, model = _linear(numbers)
-    counts = TfidfVectorizer(analyzer="char", lowercase=False, ngram_range=(1, 5), sublinear_tf=True)
-    if len(set(map(len, sequences))) > 1 or len(sequences[0]) > FIXED:
-        return f"{name} on k-mers", make_pipeline(counts, model)
-    letters = make_pipeline(FunctionTransformer(_letters), OneHotEncoder(handle_unknown="ignore"))
-    return f"{name} on k-mers and letters", make_pipeline(make_union(counts, letters), model)
+    counts = TfidfVectorizer(analyzer="char", lowercase=False, ngram_range=(1, 6), sublinear_tf=True)
+    ways = {f"{name} on k-mers": make_pipeline(counts, model)}
+    if len(set(map(len, sequences))) == 1 and len(sequences[0]) <= FIXED:
+        name, model = _linear(numbers, weak=True)  # letters are many, and each of them counts 1
+        letters = FunctionTransformer(_letters), OneHotEncoder(handle_unknown="ignore")
+        ways[f"{name} on letters"] = make_pipeline(*letters, model)
+    return ways
 
 
 def _letters(sequences: Sequence[str]) -> np.ndarray:
@@ -84,23 +98,23 @@ def _letters(sequences: Sequence[str]) -> np.ndarray:
     return np.array([list(x.ljust(longest)) for x in sequences])
 
 
-def _of_images(images: Sequence[np.ndarray], numbers: bool) -> tuple[str, Any]:
+def _of_images(images: Sequence[np.ndarray], numbers: bool) -> Ways:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     model = LogisticRegression(C=0.01, max_iter=100)  # pixels are many, and alike
-    return "logistic regression on pixels", make_pipeline(StandardScaler(), model)
+    return {"logistic regression on pixels": make_pipeline(StandardScaler(), model)}
 
 
-def _of_series(series: Sequence[np.ndarray], numbers: bool) -> tuple[str, Any]:
+def _of_series(series: Sequence[np.ndarray], numbers: bool) -> Ways:
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
 
     kind = RandomForestRegressor if numbers else RandomForestClassifier
     forest = kind(n_estimators=200, random_state=0)
-    return "a random forest on values, means and spreads", make_pipeline(FunctionTransformer(_summaries), forest)
+    return {"a random forest on values, means and spreads": make_pipeline(FunctionTransformer(_summaries), forest)}
 
 
 def _summaries(series: Sequence[np.ndarray]) -> np.ndarray:
@@ -114,13 +128,15 @@ def _summaries(series: Sequence[np.ndarray]) -> np.ndarray:
     return np.array([np.concatenate(row) for row in rows])
 
 
-def _linear(numbers: bool) -> tuple[str, Any]:
+def _linear(numbers: bool, *, weak: bool = False) -> tuple[str, Any]:
     from sklearn.linear_model import LogisticRegression, Ridge
 
-    return ("ridge regression", Ridge()) if numbers else ("logistic regression", LogisticRegression(C=10, max_iter=300))
+    if numbers:
+        return "ridge regression", Ridge(10.0 if weak else 1.0)
+    return "logistic regression", LogisticRegression(C=0.1 if weak else 10, max_iter=300)
 
 
-KINDS: dict[str, Callable[[Sequence[Any], bool], tuple[str, Any]]] = {
+KINDS: dict[str, Callable[[Sequence[Any], bool], Ways]] = {
     "texts": _of_texts,
     "sequences": _of_sequences,
     "images": _of_images,

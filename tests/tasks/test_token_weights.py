@@ -9,7 +9,7 @@ import torch
 from lion import recipes
 from lion.data.batches import LabelledRows
 from lion.models.heads import TokenWeights
-from lion.tasks._token_weights import FOLDS, WORK, fit
+from lion.tasks._token_weights import FOLDS, WORK, count_tokens, fit
 from lion.train.evaluate import evaluate
 from lion.train.loop import train
 from tests.tasks.texts import shrunk
@@ -26,6 +26,10 @@ def rows(count=120, classes=3, seed=0):
     return LabelledRows(texts, labels), labels
 
 
+def counted(texts):
+    return count_tokens(texts, VOCABULARY, SPECIALS)
+
+
 def test_logits_are_those_of_scikit_learn():
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -37,7 +41,7 @@ def test_logits_are_those_of_scikit_learn():
     want = LogisticRegression(C=10, max_iter=300).fit(inputs, labels).decision_function(inputs)
 
     module = TokenWeights(VOCABULARY, 3)
-    fit(texts, labels, 3, VOCABULARY, SPECIALS).whole.fill(module)
+    fit(counted(texts), labels, 3).whole.fill(module)
     ids = torch.from_numpy(np.stack(tokens)).long()
     torch.testing.assert_close(module(ids, None).numpy(), want.astype(np.float32), atol=2e-2, rtol=0)
 
@@ -46,7 +50,7 @@ def test_logits_are_those_of_scikit_learn():
 def test_packed_and_padded_texts_have_the_same_logits(classes):
     texts, labels = rows(classes=classes)
     module = TokenWeights(VOCABULARY, classes)
-    fit(texts, labels, classes, VOCABULARY, SPECIALS).whole.fill(module)
+    fit(counted(texts), labels, classes).whole.fill(module)
     long, short = torch.tensor([[0, 10, 20, 20, 21, 1]]), torch.tensor([[0, 11, 30, 1]])
     alone = torch.cat([module(long, None), module(short, None)])
 
@@ -60,7 +64,7 @@ def test_packed_and_padded_texts_have_the_same_logits(classes):
 def test_texts_without_a_known_token_have_the_bias():
     texts, labels = rows()
     module = TokenWeights(VOCABULARY, 3)
-    fit(texts, labels, 3, VOCABULARY, SPECIALS).whole.fill(module)
+    fit(counted(texts), labels, 3).whole.fill(module)
     torch.testing.assert_close(module(torch.tensor([[0, 2, 3, 1]]), None)[0], module.bias)
 
 
@@ -68,7 +72,7 @@ def test_a_text_gets_the_logits_of_a_model_that_has_not_seen_it():
     """Where labels are random, a model is right about the texts it was fitted to, and no other."""
     texts, _ = rows(300)
     labels = np.random.default_rng(1).integers(0, 2, 300)
-    found = fit(texts, labels, 2, VOCABULARY, SPECIALS)
+    found = fit(counted(texts), labels, 2)
     module = TokenWeights(VOCABULARY, 2)
     found.whole.fill(module)
     ids = torch.from_numpy(np.stack(np.split(texts.ids, texts.ends[:-1]))).long()
@@ -81,14 +85,14 @@ def test_a_text_gets_the_logits_of_a_model_that_has_not_seen_it():
 def test_classes_with_one_example_and_few_texts(count):
     texts, _ = rows(count)
     labels = np.array([0] * (count - 1) + [1])
-    found = fit(texts, labels, 2, VOCABULARY, SPECIALS)
+    found = fit(counted(texts), labels, 2)
     assert np.isfinite(found.others).all()
     assert np.isfinite(found.whole.weight).all()
 
 
 def test_numbers():
     texts, labels = rows()
-    found = fit(texts, labels - 1.0, 0, VOCABULARY, SPECIALS)
+    found = fit(counted(texts), labels - 1.0, 0)
     assert found.others.shape == (120, 1)
     assert np.corrcoef(found.others[:, 0], labels)[0, 1] > 0.9
 
@@ -97,7 +101,7 @@ def test_many_texts_are_fitted_by_some_of_them(monkeypatch):
     texts, labels = rows(600)
     monkeypatch.setattr("lion.tasks._token_weights.WORK", 200 * 3 * 7)
     assert WORK > 10**6
-    found = fit(texts, labels, 3, VOCABULARY, SPECIALS)
+    found = fit(counted(texts), labels, 3)
     assert (found.others.argmax(1) == labels).mean() > 0.95
 
 
@@ -127,7 +131,7 @@ def test_other_vocabularies(size, tmp_path):
     config = LionConfig(vocab_size=VOCABULARY, classifier_token_weights=True, num_labels=3, **sizes)
     model = LionForSequenceClassification(config).eval()
     texts, labels = rows()
-    fit(texts, labels, 3, VOCABULARY, SPECIALS).whole.fill(model.token_weights)
+    fit(counted(texts), labels, 3).whole.fill(model.token_weights)
     ids = torch.tensor([[0, 11, 20, 20, 1]])
     with torch.no_grad():
         before = model(ids).logits
