@@ -148,7 +148,7 @@ def _fields(arguments: Sequence[str], run: "Run") -> list[tuple[str, str]]:
     """--optim.lr 1e-3 or --optim.lr=1e-3, each; --recompute alone is true."""
     from lion.fields import every
 
-    flags = {field.path for field in every(run) if field.hint is bool}
+    flags = {field.path for field in every(run) if field.hint in (bool, bool | None)}
     found = []
     rest = list(arguments)
     while rest:

@@ -1,7 +1,8 @@
-"""Whether examples of one length are aligned: whether the same place means the same in all of them.
+"""What the labels of examples depend on, as their nearest neighbours tell.
 
-Recordings that begin with an event are, and sequences around a site; outlines and vibrations, which may begin anywhere,
-and pieces of genes and genomes are not.
+Recordings that begin with an event are aligned, and sequences around a site: the same place means the same in all of
+them. Outlines and vibrations, which may begin anywhere, and pieces of genes and genomes are not. And pieces of genomes
+may be from either strand, where genes have one.
 """
 
 from collections.abc import Sequence
@@ -39,9 +40,29 @@ def aligned_sequences(tokens: Sequence[np.ndarray], labels: np.ndarray) -> bool:
     some = _some(len(tokens))
     rows = torch.from_numpy(np.stack([tokens[i] for i in some]))  # [N, T]
     letters = (rows[..., None] == torch.arange(FIRST, FIRST + BASES)).float().numpy()
-    words = kmers(rows, WORDS)[..., -1]
-    counts = torch.zeros(len(rows), vocabulary(WORDS)).scatter_add(1, words, (words > 0).float())
-    return not _clearly_better(counts.sqrt().numpy(), letters, labels[some])
+    return not _clearly_better(_words([tokens[i] for i in some]), letters, labels[some])
+
+
+def either_strand(tokens: Sequence[np.ndarray], labels: np.ndarray) -> bool:
+    """Whether the strand that a sequence was read from makes no difference: nearest neighbours tell labels clearly
+    better if a k-mer and its reverse complement are the same.
+
+    Args:
+        tokens: of any lengths.
+    """
+    some = _some(len(tokens))
+    one, both = (_words([tokens[i] for i in some], both_strands=both) for both in (False, True))
+    return _clearly_better(both, one, labels[some])
+
+
+def _words(tokens: Sequence[np.ndarray], *, both_strands: bool = False) -> np.ndarray:
+    """The square roots of how often which k-mer stands in each sequence: the frequent ones are not all that counts."""
+    counts = np.zeros((len(tokens), vocabulary(WORDS)), np.float32)
+    for row, x in zip(counts, tokens, strict=True):
+        found = kmers(torch.tensor(x)[None], WORDS, both_strands=both_strands)[..., -1]
+        row += np.bincount(found.flatten().numpy(), minlength=len(row))
+    counts[:, 0] = 0
+    return np.sqrt(counts)
 
 
 def _some(count: int) -> np.ndarray:

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lion.data.labelled_series import SeriesExamples
 from lion.models.random_convolutions import LEVELS, RandomConvolutions
+from lion.tasks._calibration import calibration
 
 MOST, LEAST = 504, 84  # kernels
 WORK = 4e8  # kernels times steps of all series: about 20 seconds on one core
@@ -18,7 +18,6 @@ FITTED = 10_000  # series, at most
 BATCH = 64
 SHOWN = 64  # series that levels are chosen by
 STRENGTHS = np.logspace(-1, 5, 13)  # of the ridge's penalty
-SHARPEST = 10.0  # factor from a regression of -1 and 1 to logits
 
 
 class Ridge(NamedTuple):
@@ -50,7 +49,7 @@ def fit(module: RandomConvolutions, series: SeriesExamples, labels: np.ndarray, 
     right = labels[some]
     targets = np.where(right[:, None] == np.arange(classes), 1.0, -1.0) if classes else right[:, None].astype(float)
     found = ridge(features.numpy().astype(np.float64), targets)
-    factor = _factor(found.unseen, right) if classes else 1.0
+    factor = calibration(found.unseen, right) if classes else 1.0
     module.weight.copy_(torch.from_numpy(factor * found.weight.T))
     module.bias.copy_(torch.from_numpy(factor * found.bias))
     if classes:
@@ -107,10 +106,3 @@ def ridge(x: np.ndarray, y: np.ndarray) -> Ridge:
     right = x.T @ left / np.sqrt(values) if wide else vectors
     weight = right @ ((np.sqrt(values) / (values + strength))[:, None] * along) / deviation[:, None]
     return Ridge(weight, centre - mean @ weight, unseen)
-
-
-def _factor(unseen: np.ndarray, labels: np.ndarray) -> float:
-    """What makes logits of the least loss of them."""
-    logits, right = torch.from_numpy(unseen), torch.from_numpy(labels)
-    factors = np.geomspace(0.1, SHARPEST, 40)
-    return float(min(factors, key=lambda x: F.cross_entropy(x * logits, right).item()))

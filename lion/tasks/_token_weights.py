@@ -14,6 +14,7 @@ from lion.data.batches import LabelledRows
 from lion.models.heads import TokenWeights
 from lion.models.kmers import kmers, vocabulary
 from lion.optional import need
+from lion.tasks._calibration import calibration
 
 FOLDS = 5
 STRENGTH = 10.0  # scikit-learn's C of the logistic regression
@@ -50,11 +51,13 @@ def fit(counts: Any, labels: np.ndarray, classes: int) -> TokenModel:
     for fold in _folds(labels, classes):
         rest = np.setdiff1d(np.arange(len(labels)), fold)
         others[fold] = _logits(_fitted(counts[rest], labels[rest], classes), counts[fold])
-    if classes:
-        score = float((others.argmax(1) == labels).mean())
-    else:
+    whole = _fitted(counts, labels, classes)
+    if not classes:
         score = 1 - float(((others[:, 0] - labels) ** 2).mean() / max(labels.var(), 1e-12))
-    return TokenModel(_fitted(counts, labels, classes), others, score)
+        return TokenModel(whole, others, score)
+    factor = np.float32(calibration(others, labels))
+    whole = Fitted(whole.idf, factor * whole.weight, factor * whole.bias)
+    return TokenModel(whole, factor * others, float((others.argmax(1) == labels).mean()))
 
 
 def count_tokens(texts: LabelledRows, vocab_size: int, specials: list[int]) -> Any:

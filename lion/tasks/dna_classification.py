@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from lion.data import fasta, fetch
-from lion.data.alignment import aligned_sequences
+from lion.data.alignment import aligned_sequences, either_strand
 from lion.data.batches import padded
 from lion.data.labelled_dna import LabelledDna, LabelledSequences, labelled_sequences, splice, split_sequences
 from lion.limits import CountOrAll, OneOf, Positive, Share, TokensOrAll
@@ -43,7 +43,7 @@ class DnaClassificationTask(LabelledTask):
     label_scale: tuple[float, Positive] | None = (0.0, 1.0)  # mean and deviation of numbers; none: found in the data
     smoothing: Share = 0.0  # of classes in training: so much of each goes to all alike
     max_length: TokensOrAll = 0  # tokens; 0: all of a sequence
-    reverse_complement: bool = False  # read half of them from the other strand: where that makes no difference
+    reverse_complement: bool | None = False  # read half from the other strand, where it is all the same; none: if it is
     aligned: bool | None = None  # a place means the same in all sequences, and is learned; none: found in the data
     kmer_weights: bool = False  # unless aligned: a linear model of k-mers is fitted first, and its logits are added
     tokens: CountOrAll = 0  # the most that are made of the longest, by model.stride; 0: as that is
@@ -74,14 +74,17 @@ class DnaClassificationTask(LabelledTask):
         aligned = self.aligned
         if aligned is None:
             aligned = len(lengths) == 1 and aligned_sequences(train.tokens, train.labels)
+        turned = self.reverse_complement
+        if turned is None:
+            turned = either_strand(train.tokens, train.labels)
         model = replace(self.model, vocab_size=TOKENS, classes=len(classes) or 1, answer="sequence")
         model = fitted(model, self.max_length or max(lengths), self.tokens, aligned=aligned)
         if self.kmer_weights and not aligned:
             longest = longest_kmers(np.array([len(x) for x in self._kept(train)]))
-            model = replace(model, kmers=longest, both_strands=self.reverse_complement)
+            model = replace(model, kmers=longest, both_strands=turned)
         scale = self.scale_of(train)
         found = replace(self, classes=classes, numbers=train.classes is None, label_scale=scale)
-        return replace(found, aligned=aligned, model=model)
+        return replace(found, aligned=aligned, reverse_complement=turned, model=model)
 
     def make_model(self) -> nn.Module:
         model = to_train(lambda: LongModel(self.model))
@@ -91,7 +94,7 @@ class DnaClassificationTask(LabelledTask):
 
     def train_set(self, seed: int) -> Examples:
         others = {"token_logits": self._kmer_model().others} if self.model.kmers else {}
-        return self._examples("train", reverse_complement=self.reverse_complement, seed=seed, **others)
+        return self._examples("train", reverse_complement=bool(self.reverse_complement), seed=seed, **others)
 
     def _kmer_model(self) -> TokenModel:
         return cached(_kmer_model, self)
@@ -120,6 +123,9 @@ class DnaClassificationTask(LabelledTask):
         if len({len(x) for split in ("train", "test") for x in self._sequences(split).tokens}) == 1:
             means = "means the same in all sequences, and is learned" if self.aligned else "means nothing by its place"
             found["places"] = f"a base {means} (--aligned {str(not self.aligned).lower()}: the other way)"
+        strand = "makes no difference: half are read from the other" if self.reverse_complement else "matters"
+        other = str(not self.reverse_complement).lower()
+        found["strands"] = f"which one {strand} (--reverse_complement {other}: the other way)"
         if self.model.kmers:
             reached = self.reached(self._kmer_model().score)
             words = f"a linear model of k-mers of up to {self.model.kmers} bases, fitted first{reached}"
@@ -173,7 +179,8 @@ def _kmer_model(task: DnaClassificationTask) -> TokenModel:
 def dna_classify(variant: str = "lion_s") -> Run:
     """Classes of DNA sequences, or numbers, in a table or FASTA: `lion train dna.classify --data genes.csv`."""
     model = LongConfig(variant=variant, dim=128, depth=2, heads=4, stem=9, stem_depth=3, dropout=0.1)
-    task = DnaClassificationTask(label_scale=None, tokens=512, kmer_weights=True, model=model)
+    parts: dict[str, Any] = {"reverse_complement": None, "kmer_weights": True}
+    task = DnaClassificationTask(label_scale=None, tokens=512, model=model, **parts)
     optim = Optim(lr=1e-3, weight_decay=0.05, warmup=0.1)
     return Run(task, optim, epochs=5, min_steps=800, batch=32, group_by_length=True)
 

@@ -14,7 +14,7 @@ import lion
 from lion import recipes
 from lion.cli import main
 from lion.data import fasta
-from lion.data.alignment import aligned_sequences
+from lion.data.alignment import aligned_sequences, either_strand
 from lion.models import kmers as module
 from lion.models.kmers import KmerWeights, kmers, vocabulary
 from lion.models.long_range import LongConfig, LongModel
@@ -114,6 +114,14 @@ def test_places_are_found_to_mean_something_or_nothing():
     assert aligned_sequences([fasta.encode(x) for x in sites], labels)
     numbers = np.random.default_rng(0).normal(size=200).astype(np.float32)
     assert aligned_sequences([fasta.encode(x) for x in random_sequences(200, 30)], numbers)  # nothing says otherwise
+
+
+def test_strands_are_found_to_matter_or_not():
+    one = [fasta.encode(x[: 60 - i % 5]) for i, x in enumerate(random_sequences(100, 60))]
+    near = [x[3:] for x in one]  # the nearest neighbours, if they are read from the same strand
+    labels = np.tile(np.random.default_rng(0).integers(0, 2, 100), 2)
+    assert not either_strand(one + near, labels)
+    assert either_strand(one + [fasta.reverse_complement(x) for x in near], labels)
 
 
 def test_the_logits_are_added():

@@ -9,6 +9,7 @@ import torch
 from lion import recipes
 from lion.data.batches import LabelledRows
 from lion.models.heads import TokenWeights
+from lion.tasks._calibration import calibration
 from lion.tasks._token_weights import FOLDS, WORK, count_tokens, fit
 from lion.train.evaluate import evaluate
 from lion.train.loop import train
@@ -30,7 +31,7 @@ def counted(texts):
     return count_tokens(texts, VOCABULARY, SPECIALS)
 
 
-def test_logits_are_those_of_scikit_learn():
+def test_logits_are_those_of_scikit_learn(monkeypatch):
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
@@ -41,9 +42,20 @@ def test_logits_are_those_of_scikit_learn():
     want = LogisticRegression(C=10, max_iter=300).fit(inputs, labels).decision_function(inputs)
 
     module = TokenWeights(VOCABULARY, 3)
+    monkeypatch.setattr("lion.tasks._token_weights.calibration", lambda *_: 1.0)
     fit(counted(texts), labels, 3).whole.fill(module)
     ids = torch.from_numpy(np.stack(tokens)).long()
     torch.testing.assert_close(module(ids, None).numpy(), want.astype(np.float32), atol=2e-2, rtol=0)
+
+
+def test_logits_are_as_sure_as_they_are_right():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2, 4000)
+    logit = np.where(generator.random(4000) < 0.8, 1, -1) * np.where(labels, 0.5, -0.5)  # right in 80 %
+    factor = calibration(np.stack([-logit, logit], 1), labels)
+    assert factor == pytest.approx(np.log(0.8 / 0.2), rel=0.1)
+    few = np.eye(2)[[0, 1, 0, 1]] - 0.5
+    assert calibration(few, np.array([0, 1, 0, 1])) < 2  # all of four are right: that may be chance
 
 
 @pytest.mark.parametrize("classes", [2, 3])
