@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from lion.ops.call import Call
-from lion.ops.checks import Form, one_of
+from lion.ops.checks import Form, check_values, one_of
+from lion.ops.cpu import delta as cpu_delta
 from lion.ops.cpu import fused as cpu_fused
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
@@ -65,6 +67,17 @@ BACKENDS = {  # the fastest first
     "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
 
+
+def checked(kernel: Kernel) -> Kernel:
+    """A kernel that does not look at the values itself, of a backend that does."""
+
+    def attention(call: Call) -> Tensor | tuple[Tensor, States]:
+        check_values(call)
+        return kernel(call)
+
+    return attention
+
+
 TORCH_FORMS: dict[str, Kernel] = {
     "full": lowered(dense.full),
     "rnn": lowered(dense.rnn),
@@ -75,6 +88,7 @@ KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
     ("cpu", "scan", "none"): cpu_scan.attention,
     ("cpu", "scan", "scalar"): cpu_scan.attention,
     ("cpu", "scan", "diagonal"): cpu_scan.attention,
+    ("cpu", "scan", "delta"): checked(lowered(cpu_delta.scan, undecayed=cpu_delta.undecayed_scan)),
     **{("torch", form, decay): kernel for form, kernel in TORCH_FORMS.items() for decay in DECAYS if decay != "delta"},
     ("torch", "full", "delta"): lowered(delta.full),
     ("torch", "rnn", "delta"): lowered(delta.rnn),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lion.ops.cpu import delta as cpu_delta
 from lion.ops.cpu import features, projected, scan
 from lion.ops.cpu.library import NO_OUTPUT, NONE, RAW
 from lion.ops.cpu.problem import Arguments as Scan
@@ -555,6 +556,74 @@ def carry_backward_reference(x: Arguments) -> list[Tensor | None]:
     return gradients(carry_plainly, inputs, [dout, dlast])
 
 
+# cpu_delta and cpu_delta_backward
+
+DELTA = {
+    "q": Rule("BTHD"),
+    "k": Rule("BTHD"),
+    "v": Rule("BTHV"),
+    "beta": Rule("BTH"),
+    "cost": Rule("BTH", optional=True),
+    "cost_reverse": Rule("BTH", optional=True),
+    "state": Rule("BHDV", optional=True),
+    "state_reverse": Rule("BHDV", optional=True),
+}
+OF_DELTA = {"q": Rule("BTHD"), "v": Rule("BTHV"), "dout": Rule("BTHV"), "dstate": Rule("BHDV", optional=True)}
+
+
+def delta_call(random: Random) -> Arguments:
+    sizes = {"B": random.choice((1, 2)), "T": random.choice((0, 1, 7, 40)), "H": random.choice((1, 3))}
+    sizes |= {"D": random.choice((1, 4, 17)), "V": random.choice((0, 1, 8, 19))}
+    dtype, decays = random.choice(FLOATS[:2]), random.random() < 0.6
+    x: Arguments = {name: torch.rand([sizes[letter] for letter in rule.shapes]) for name, rule in DELTA.items()}
+    x["k"] = torch.nn.functional.normalize(x["k"], dim=-1)
+    for name in ("cost", "cost_reverse"):
+        x[name] = -x[name] if decays else None
+    for name in ("state", "state_reverse"):
+        x[name] = x[name] if random.random() < 0.5 else None
+    x = {name: None if y is None else y.to(dtype) for name, y in x.items()}
+    x |= {"direction": random.choice((1, 2, 3, 3)), "include_self": random.random() < 0.5}
+    return x | {"return_states": random.random() < 0.5, "chunk_size": random.choice((0, 1, 5, 16, 64))}
+
+
+def delta_fits(x: Arguments) -> bool:
+    if not shapes_fit(x, DELTA, FLOATS[:2]) or (x["cost"] is None) != (x["cost_reverse"] is None):
+        return False
+    numbers = x["direction"] in DIRECTIONS and 0 <= x["chunk_size"] <= MAX_TOKENS
+    costs = [y for y in (x["cost"], x["cost_reverse"]) if y is not None]
+    return numbers and x["q"].shape[3] > 0 and (x["q"].is_meta or all((y <= 0).all() for y in costs))
+
+
+def delta_plainly(x: Arguments, *tensors: Tensor | None) -> list[Tensor | None]:
+    given = x | dict(zip(DELTA, tensors, strict=True))
+    return [*cpu_delta.plainly_computed(cpu_delta.Arguments(**{n: given[n] for n in cpu_delta.Arguments._fields}))]
+
+
+def delta_reference(x: Arguments) -> list[Tensor | None]:
+    return delta_plainly(x, *(None if x[name] is None else x[name].double() for name in DELTA))
+
+
+def delta_backward_call(random: Random) -> Arguments:
+    x = delta_call(random)
+    out, *left = call("cpu_delta", x)
+    dstates = [None if random.random() < 0.2 else torch.randn_like(y) for y in left]
+    return {"dout": torch.randn_like(out), "dstates": dstates} | x
+
+
+def delta_backward_fits(x: Arguments) -> bool:
+    if not delta_fits(x):
+        return False
+    walks = {3: 2}.get(x["direction"], 1) if x["return_states"] else 0
+    known = {"q": x["q"], "v": x["v"], "dout": x["dout"]}
+    fit = (shapes_fit(known | {"dstate": y}, OF_DELTA, FLOATS[:2]) for y in (None, *x["dstates"]))
+    return len(x["dstates"]) == walks and all(fit)
+
+
+def delta_backward_reference(x: Arguments) -> list[Tensor | None]:
+    inputs, grads = [x[name] for name in DELTA], [x["dout"], *x["dstates"]]
+    return [torch.empty(0) if y is None else y for y in gradients(functools.partial(delta_plainly, x), inputs, grads)]
+
+
 OPERATORS = {
     "cpu_scan": Operator(scan_call, scan_fits, scan_reference),
     "cpu_scan_backward": Operator(scan_backward_call, scan_backward_fits, scan_backward_reference),
@@ -570,6 +639,8 @@ OPERATORS = {
     "scan_backward": Operator(torch_scan_backward_call, torch_scan_backward_fits, torch_scan_backward_reference),
     "decayed_scores": Operator(scores_call, scores_fit, scores_reference),
     "decayed_scores_backward": Operator(scores_backward_call, scores_backward_fits, scores_backward_reference),
+    "cpu_delta": Operator(delta_call, delta_fits, delta_reference),
+    "cpu_delta_backward": Operator(delta_backward_call, delta_backward_fits, delta_backward_reference),
     "delta_carry": Operator(carry_call, carry_fits, carry_reference),
     "delta_carry_backward": Operator(
         lambda random: backward_call("delta_carry", carry_call(random), {"dout": 0, "dlast": 1}),
@@ -581,8 +652,7 @@ OPERATORS = {
 
 def call(name: str, x: Arguments) -> list[Tensor]:
     results = getattr(torch.ops.lion, name)(*x.values())
-    if not isinstance(results, tuple):
-        return [results]
+    results = results if isinstance(results, tuple) else (results,)
     return [y for result in results for y in (result if isinstance(result, list) else [result])]
 
 

@@ -139,7 +139,7 @@ CASES = {
         {"beta": rand(B, T, H), "norm": "none", "form": "chunk"},
         ValueError,
         "no kernel for form 'chunk' on backend 'auto' with the delta rule, with one decay per head or none. "
-        "What works: torch full, torch rnn, torch scan.",
+        "What works: cpu scan, torch full, torch rnn, torch scan.",
     ),
     "log_decay is no tensor": (
         {"log_decay": -0.5},

@@ -37,6 +37,9 @@ def base(name: str) -> Arguments:
     block, c = rand(B, H, T, D), -rand(B, H, T, 1)
     carry = {"state": rand(H, D, V), "of_values": rand(3, H, 5, V), "of_state": rand(3, H, 5, D)}
     carry |= {"queries": rand(3, H, 5, D), "keys": rand(3, H, 5, D), "inside": rand(3, H, 5, 5), "keep": rand(3, H)}
+    delta = {"q": q, "k": q, "v": v, "beta": rand(B, T, H), "cost": -rand(B, T, H), "cost_reverse": -rand(B, T, H)}
+    delta |= {"state": None, "state_reverse": None, "direction": 3, "include_self": True}
+    delta |= {"return_states": False, "chunk_size": 0}
     out, den, den_of_all = rand(B, T, H, V), rand(B, T, H) + 1, rand(B, T, H) + 1
     torch_scan = {"q": q, "k": q, "v": v, "f": cost, "b": cost}
     torch_how = way | {"with_den": True, "chunk_size": None}
@@ -55,6 +58,8 @@ def base(name: str) -> Arguments:
         "scan_backward": torch_scan | {"dnum": out, "dden": rand(B, T, H, 1)} | torch_how,
         "decayed_scores": {"q": block, "k": block, "f": c, "b": c} | way,
         "decayed_scores_backward": {"q": block, "k": block, "f": c, "b": c, "grad": rand(B, H, T, T)} | way,
+        "cpu_delta": delta,
+        "cpu_delta_backward": {"dout": out, "dstates": []} | delta,
         "delta_carry": carry,
         "delta_carry_backward": {"dout": rand(3, H, 5, V), "dlast": rand(H, D, V)} | carry,
     }[name]
@@ -189,6 +194,18 @@ OF_SCORES = [
     ({"f": -rand(3, H, T, 1), "b": -rand(3, H, T, 1)}, r"f has shape \(3, 2, 6, 1\); expected \(1, 2, 6, 1\)"),
     ({"f": -rand(B, H, T, 2), "b": -rand(B, H, T, 2)}, r"f has shape \(1, 2, 6, 2\); expected"),
 ]
+OF_DELTA = [
+    *OF_SCAN[:4],
+    ({"q": rand(B, T, H, D, dtype=HALF)}, "q has dtype bfloat16; expected one of float32, float64"),
+    ({"q": rand(B, T, H, 0), "k": rand(B, T, H, 0)}, "q has no channels; expected at least one"),
+    ({"v": rand(B, T, H + 1, V)}, r"v has shape \(1, 6, 3, 3\); expected \(1, 6, 2, 3\)"),
+    ({"beta": rand(B, T)}, r"beta has shape \(1, 6\); expected \(1, 6, 2\) = \[B, T, H\]"),
+    ({"cost": -rand(B, T, H, D)}, r"cost has shape \(1, 6, 2, 4\); expected \(1, 6, 2\)"),
+    ({"cost_reverse": None}, "one of cost and cost_reverse is None; expected both or neither"),
+    ({"state": rand(B, H, D)}, r"state has shape \(1, 2, 4\); expected \(1, 2, 4, 3\) = \[B, H, D, V\]"),
+    ({"direction": 4}, "direction is 4; expected one of"),
+    ({"chunk_size": -1}, "chunk_size is -1; expected 1 to 2147483647 tokens, or 0"),
+]
 OF_CARRY = [
     ({"state": rand(H, D)}, r"state has shape \(2, 4\); expected 3 dimensions"),
     ({"state": rand(H, D, V).half()}, "state has dtype float16; expected one of"),
@@ -232,6 +249,16 @@ WRONG = {
         *OF_SCORES,
         ({"grad": rand(B, H, T, D)}, r"grad has shape \(1, 2, 6, 4\); expected \(1, 2, 6, 6\)"),
     ],
+    "cpu_delta": OF_DELTA,
+    "cpu_delta_backward": [
+        *OF_DELTA,
+        ({"dout": rand(B, T, H, D)}, r"dout has shape \(1, 6, 2, 4\); expected \(1, 6, 2, 3\)"),
+        ({"dstates": [None]}, "dstates has length 1; expected 0, as many as the forward pass returns"),
+        (
+            {"return_states": True, "dstates": [rand(B, H, D, 1), None]},
+            r"dstates\[0\] has shape \(1, 2, 4, 1\); expected \(1, 2, 4, 3\)",
+        ),
+    ],
     "delta_carry": OF_CARRY,
     "delta_carry_backward": [
         *OF_CARRY,
@@ -271,7 +298,7 @@ def test_wrong_calls(name, changes, said):
         call(name, tree_map_only(Tensor, mode.from_tensor, arguments))
 
 
-@pytest.mark.parametrize("name", ["cpu_scan", "cpu_features", "cpu_projected"])
+@pytest.mark.parametrize("name", ["cpu_scan", "cpu_delta", "cpu_features", "cpu_projected"])
 def test_forward_mode_derivatives_are_refused(name):
     """Rather than lost: the operators know none."""
     arguments = base(name)

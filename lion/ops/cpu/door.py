@@ -149,6 +149,43 @@ def check_wanted(wanted: Sequence[bool], names: Sequence[str], x: Any) -> None:
             raise ValueError(f"wanted is True for {name}, which is None; expected False.")
 
 
+# cpu_delta and cpu_delta_backward
+
+
+def check_delta(x: Any) -> None:
+    dtypes = (torch.float32, torch.float64)
+    check_first("q", x.q, 4, "[B, T, H, D]", dtypes)
+    B, T, H, D = x.q.shape
+    check_like("k", x.k, x.q, x.q.dtype, x.q.shape, "[B, T, H, D], the shape of q")
+    check_first("v", x.v, 4, "[B, T, H, V]", dtypes)
+    check_like("v", x.v, x.q, x.q.dtype, (B, T, H, x.v.shape[3]), "[B, T, H, V]")
+    if not D:
+        raise ValueError("q has no channels; expected at least one.")
+    for name in ("beta", "cost", "cost_reverse"):
+        if name == "beta" or getattr(x, name) is not None:
+            check_like(name, getattr(x, name), x.q, x.q.dtype, (B, T, H), "[B, T, H]")
+    if (x.cost is None) != (x.cost_reverse is None):
+        raise ValueError("one of cost and cost_reverse is None; expected both or neither.")
+    _check_number("direction", x.direction, DIRECTIONS)
+    if not 0 <= x.chunk_size <= LONGEST_CHUNK:
+        raise ValueError(
+            f"chunk_size is {x.chunk_size}; expected 1 to {LONGEST_CHUNK} tokens, or 0 for as many as the kernel takes."
+        )
+    for name, state in (("state", x.state), ("state_reverse", x.state_reverse)):
+        if state is not None:
+            check_like(name, state, x.q, x.q.dtype, (B, H, D, x.v.shape[3]), "[B, H, D, V]")
+
+
+def check_delta_gradients(x: Any, dout: Tensor, dstates: Sequence[Tensor | None]) -> None:
+    check_like("dout", dout, x.q, x.q.dtype, x.v.shape, "[B, T, H, V]")
+    count = len(x.ways) if x.return_states else 0
+    if len(dstates) != count:
+        raise ValueError(f"dstates has length {len(dstates)}; expected {count}, as many as the forward pass returns.")
+    for i, grad in enumerate(dstates):
+        if grad is not None:
+            check_like(f"dstates[{i}]", grad, x.q, x.q.dtype, x.state_shape(), "[B, H, D, V]")
+
+
 # cpu_features, cpu_projected and their backward passes
 
 

@@ -59,13 +59,21 @@ Problem = _structure(
     (Rows, "dout dden dq dk dv dlog_decay dlog_gain dself_weight dlog_decay_reverse"),
     (State * 2, "dentering dleaving"),
 )
+Delta = _structure(
+    "Delta",
+    (Int, "B T H D V dtype direction include_self threads chunk"),
+    (Rows, "q k v beta cost cost_reverse out"),
+    (State * 2, "entering leaving"),
+    (Rows, "dout dq dk dv dbeta dcost dcost_reverse"),
+    (State * 2, "dentering dleaving"),
+)
 Features = _structure("Features", (Int, "B T H D map dtype backward threads"), (Rows, "x dy out"))
 
 
 def layout() -> str:
     """Names, offsets and sizes of all fields."""
     lines = []
-    for structure in (Problem, Features):
+    for structure in (Problem, Delta, Features):
         for name, kind in structure._fields_:
             lines.append(f"{structure.__name__}.{name} {structure.offsets[name]} {ctypes.sizeof(kind)}\n")
     return "".join(lines)
@@ -88,6 +96,8 @@ class Library:
         library = ctypes.CDLL(str(path))
         self._run = library.lion_run
         self._run.argtypes = [ctypes.POINTER(Problem), ctypes.c_int, ctypes.c_char_p]
+        self._delta = library.lion_delta
+        self._delta.argtypes = [ctypes.POINTER(Delta), ctypes.c_int, ctypes.c_char_p]
         self._features = library.lion_features
         self._features.argtypes = [ctypes.POINTER(Features), ctypes.c_char_p]
         library.lion_layout.restype = ctypes.c_char_p
@@ -110,6 +120,9 @@ class Library:
 
     def run(self, problem: Any, *, backward: bool) -> None:
         self._check(self._run(problem, backward, self._wanted))
+
+    def run_delta(self, problem: Any, *, backward: bool) -> None:
+        self._check(self._delta(problem, backward, self._wanted))
 
     def run_features(self, features: Any) -> None:
         self._check(self._features(features, self._wanted))

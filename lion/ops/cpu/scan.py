@@ -76,6 +76,9 @@ def attention(call: Call) -> Tensor | tuple[Tensor, States]:
 
 def states_behind(call: Call) -> States:
     """What the walks carry out of a piece, and no outputs."""
+    if call.beta is not None:
+        check_values(call)
+        return lowering.states_behind(call)
     if call.log_gain is not None and call.direction == "both":  # each at a scale of its own
         forward = states_behind(call._replace(direction="forward", reverse_state=None)).forward
         return States(forward, states_behind(call._replace(direction="reverse", forward_state=None)).reverse)

@@ -60,12 +60,15 @@ def _sum(ways: list[Tensor], q, k, v, beta: Tensor, options: Options) -> Tensor:
     return torch.addcmul(total, beta * (q * k).sum(-1, keepdim=True), v, value=-extra)
 
 
-def full(q, k, v, f, b, options: Options, beta: Tensor, entering: Entering = (None, None)) -> Done:
+# With `return_states` the states behind the piece are wanted; without, they may be left out.
+
+
+def full(q, k, v, f, b, options: Options, beta: Tensor, entering: Entering = (None, None), **_: bool) -> Done:
     """Two T x T matrices, and a triangular system."""
     return _each_way(_full, q, k, v, f, b, options, beta, entering)
 
 
-def rnn(q, k, v, f, b, options: Options, beta: Tensor, entering: Entering = (None, None)) -> Done:
+def rnn(q, k, v, f, b, options: Options, beta: Tensor, entering: Entering = (None, None), **_: bool) -> Done:
     """Token by token."""
     return _each_way(_recurrence, q, k, v, f, b, options, beta, entering)
 
@@ -105,7 +108,7 @@ def _recurrence(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, co
 
 
 def scan(
-    q, k, v, f, b, options: Options, beta: Tensor, entering: Entering = (None, None), *, decays: bool = True
+    q, k, v, f, b, options: Options, beta: Tensor, entering: Entering = (None, None), *, decays: bool = True, **_: bool
 ) -> Done:
     """Chunks, each with a triangular system of its own, and a state carried from one to the next."""
     B, T, H, D = q.shape

@@ -38,7 +38,8 @@ def lowered(kernel: TorchKernel, undecayed: TorchKernel | None = None) -> Kernel
 def sums_of(call: Call, kernel: TorchKernel, undecayed: TorchKernel | None = None) -> "Sums":
     kernels = _Kernels(kernel, undecayed or kernel)
     problem = _Problem.of(call).without_masked_tokens()
-    context = _Context(call.direction, call.cu_seqlens, call.chunk_size, call.forward_state, call.reverse_state)
+    states = call.forward_state, call.reverse_state, call.return_states
+    context = _Context(call.direction, call.cu_seqlens, call.chunk_size, *states)
     sums = _over_orders(problem, context, kernels, call.orders, with_den=call.norm in ("sum", "max"))
     if call.norm == "unmasked":
         undecayed_problem = problem._replace(
@@ -131,6 +132,7 @@ class _Context(NamedTuple):
     chunk_size: int | None
     forward_state: State | None
     reverse_state: State | None
+    return_states: bool
 
     def arriving(self, f: Tensor, b: Tensor, T: int) -> list[tuple[State, Tensor]]:
         """The states that arrive from outside, and the exponents with which they meet each token."""
@@ -223,7 +225,7 @@ def _run(problem: _Problem, context: _Context, kernels: _Kernels, with_den: bool
         num, den = kernel(q, k, v, f, b, options)
     else:
         entering = tuple(x and x.sums for x in (context.forward_state, context.reverse_state))
-        num, behind = kernel(q, k, v, f, b, options, beta, entering)
+        num, behind = kernel(q, k, v, f, b, options, beta, entering, return_states=context.return_states)
         arriving, den = [], None
     if self_weight is not None:
         own = (q.to(f.dtype) * self_weight * k.to(f.dtype)).sum(-1, keepdim=True)

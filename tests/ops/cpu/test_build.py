@@ -226,6 +226,7 @@ def test_the_library_needs_neither_torch_nor_a_second_openmp():
         "lion_peak",
         "lion_chunk_tokens",
         "lion_features",
+        "lion_delta",
         "lion_layout",
     }
     wanted = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True).stdout

@@ -13,7 +13,7 @@ from lion.ops.state import State
 from tests import SEED, THOROUGH
 from tests.ops.problems import DECAYS, problem
 from tests.ops.problems import leaves as leaves_of
-from tests.ops.test_states import DIRECTIONS, NORMS, assert_close, cut, delta_problem, in_pieces, with_gradients
+from tests.ops.test_states import DIRECTIONS, NORMS, assert_close, cut, in_pieces, with_gradients
 
 pytestmark = pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no compiled kernels: {library.LIBRARY}")
 
@@ -204,9 +204,3 @@ def test_compiled(decay):
         totals = (x[0].sum() + x[1].sums.sum() + x[2].keys.sum() for x in (got, want))
         for x, y in zip(*(torch.autograd.grad(total, leaves) for total in totals), strict=True):
             torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-12)
-
-
-def test_the_delta_rule_stays_on_torch():
-    kwargs = delta_problem("none", 6)
-    with pytest.raises(ValueError, match="no kernel for form 'auto' on backend 'cpu' with the delta rule"):
-        lion.attention(**kwargs, norm="none", return_states=True, backend="cpu")

@@ -1,6 +1,7 @@
 // Compiled once per instruction set; LION_KERNELS names the table it defines.
 #include <memory>
 
+#include "delta.h"
 #include "diagonal_backward.h"
 #include "diagonal_forward.h"
 #include "features.h"
@@ -170,6 +171,6 @@ Int multiply_add(int double_precision, Int rounds) {
 
 }  // namespace
 
-extern const Kernels LION_KERNELS = {LION_NAME, forward, backward, features, multiply_add};
+extern const Kernels LION_KERNELS = {LION_NAME, forward, backward, delta, features, multiply_add};
 
 }  // namespace lion

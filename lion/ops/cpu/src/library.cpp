@@ -122,8 +122,10 @@ std::string layout() {
     all += std::string(name) + " " + std::to_string(offset) + " " + std::to_string(size) + "\n";
   };
 #define LION_OF_PROBLEM(type, field) add("Problem." #field, offsetof(Problem, field), sizeof(Problem::field));
+#define LION_OF_DELTA(type, field) add("Delta." #field, offsetof(Delta, field), sizeof(Delta::field));
 #define LION_OF_FEATURES(type, field) add("Features." #field, offsetof(Features, field), sizeof(Features::field));
   LION_PROBLEM(LION_OF_PROBLEM)
+  LION_DELTA(LION_OF_DELTA)
   LION_FEATURES(LION_OF_FEATURES)
   return all;
 }
@@ -160,6 +162,12 @@ int lion_run(const lion::Problem* problem, int backward, const char* name) {
   else
     lion::use_large_pages(p.out, p.B, item);
   return lion::guarded([&] { (backward ? kernels->backward : kernels->forward)(p, lion::parallel); });
+}
+
+int lion_delta(const lion::Delta* problem, int backward, const char* name) {
+  const lion::Kernels* kernels = lion::find(name);
+  if (!kernels) return lion::NO_SUCH_INSTRUCTIONS;
+  return lion::guarded([&] { kernels->delta(*problem, backward, lion::parallel); });
 }
 
 int lion_features(const lion::Features* features, const char* name) {

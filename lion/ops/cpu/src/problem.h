@@ -54,6 +54,20 @@ struct Pair {  // of the forward walk and of the reverse walk
   X(Rows, dlog_decay) X(Rows, dlog_gain) X(Rows, dself_weight) X(Rows, dlog_decay_reverse)                         \
   X(Pair, dentering) X(Pair, dleaving)                       /* without log_scale */
 
+#define LION_DELTA(X)                                                                                              \
+  X(Int, B) X(Int, T) X(Int, H) X(Int, D) X(Int, V)                                                                \
+  X(Int, dtype)                                              /* FLOAT32 or FLOAT64, of all tensors */              \
+  X(Int, direction) X(Int, include_self) X(Int, threads)                                                           \
+  X(Int, chunk)                                              /* tokens; 0: ours to choose */                       \
+  X(Rows, q) X(Rows, k) X(Rows, v) X(Rows, beta)                                                                   \
+  X(Rows, cost) X(Rows, cost_reverse)                        /* log decays of the walks; null: none */             \
+  X(Rows, out)                                                                                                     \
+  X(Pair, entering) X(Pair, leaving)                         /* sums alone */                                      \
+  /* Only for the backward pass. */                                                                                \
+  X(Rows, dout)                                                                                                    \
+  X(Rows, dq) X(Rows, dk) X(Rows, dv) X(Rows, dbeta) X(Rows, dcost) X(Rows, dcost_reverse)                         \
+  X(Pair, dentering) X(Pair, dleaving)
+
 #define LION_FEATURES(X)                                                                                           \
   X(Int, B) X(Int, T) X(Int, H) X(Int, D)                                                                          \
   X(Int, map) X(Int, dtype) X(Int, backward) X(Int, threads)                                                       \
@@ -64,6 +78,9 @@ struct Pair {  // of the forward walk and of the reverse walk
 #define LION_DECLARE(type, name) type name;
 struct Problem {
   LION_PROBLEM(LION_DECLARE)
+};
+struct Delta {
+  LION_DELTA(LION_DECLARE)
 };
 struct Features {
   LION_FEATURES(LION_DECLARE)
@@ -83,6 +100,7 @@ struct Kernels {  // of one instruction set
   const char* name;
   void (*forward)(const Problem&, Parallel);
   void (*backward)(const Problem&, Parallel);
+  void (*delta)(const Delta&, bool backward, Parallel);
   void (*features)(const Features&, Parallel);
   // Nothing but multiply-adds, so many rounds of them; returns the FLOPs of a round.
   std::int64_t (*multiply_add)(int double_precision, std::int64_t rounds);
