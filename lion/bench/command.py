@@ -66,7 +66,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
         "whole layers of the paper's variants, training, beside softmax",
         (
             Option("--batch", "(8)", Batch),
-            Option("--tokens", "(197)", Tokens),
+            Option("--tokens", "(197)", Tokens, "N"),
             Option("--dim", "(384)", Width),
             Option("--heads", "(6)", Heads),
             Option("--all", "every variant", bool),

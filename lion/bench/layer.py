@@ -31,27 +31,30 @@ def work(variant: str, orders: Sequence[str] | None, x: torch.Tensor, heads: int
 def run(
     *,
     batch: int = 8,
-    tokens: int = 197,
+    tokens: tuple[int, ...] = (197,),
     dim: int = 384,
     heads: int = 6,
     all: bool = False,
     rounds: int = 30,
     json_path: Path | None = None,
-) -> dict[str, float]:
-    """Seconds of each layer, forward and backward. `all`: of every variant."""
+) -> dict[int, dict[str, float]]:
+    """Seconds of each layer, forward and backward, for each number of tokens. `all`: of every variant."""
     layers: Layers = {"softmax": ("softmax", None), **PAPERS}
     if all:
         layers |= {name: (name, None) for name in lion.VARIANTS}
-    x = torch.randn(batch, tokens, dim, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    works = {name: work(*layer, x, heads) for name, layer in layers.items()}
-    with progress(total=len(works) * (rounds + 1), unit="run") as bar:
-        seconds, tries = interleaved(works, rounds=rounds, tick=bar.advance)
-    softmax = seconds["softmax"]
-    rows = [(name, milliseconds(s), f"{s / softmax:.2f}", ratio(softmax / s)) for name, s in seconds.items()]
-    print(
-        f"float32, B={batch}, T={tokens}, dim={dim}, {heads} heads, {torch.get_num_threads()} threads, "
-        f"best of {tries}\n"
-    )
-    print(table(("layer", "fwd+bwd ms", "of softmax's time", "faster"), rows))
-    save(json_path, {"seconds": seconds, "best_of": tries})
-    return seconds
+    found, all_tries = {}, {}
+    for length in tokens:
+        x = torch.randn(batch, length, dim, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        works = {name: work(*layer, x, heads) for name, layer in layers.items()}
+        with progress(total=len(works) * (rounds + 1), unit="run") as bar:
+            seconds, tries = interleaved(works, rounds=rounds, tick=bar.advance)
+        found[length], all_tries[length] = seconds, tries
+        softmax = seconds["softmax"]
+        rows = [(name, milliseconds(s), f"{s / softmax:.2f}", ratio(softmax / s)) for name, s in seconds.items()]
+        threads = torch.get_num_threads()
+        print(f"float32, B={batch}, T={length}, dim={dim}, {heads} heads, {threads} threads, best of {tries}\n")
+        print(table(("layer", "fwd+bwd ms", "of softmax's time", "faster"), rows), flush=True)
+        if length != tokens[-1]:
+            print()
+    save(json_path, {"seconds": found, "best_of": all_tries})
+    return found

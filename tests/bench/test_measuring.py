@@ -67,10 +67,14 @@ def test_bench_kernel_prints_what_it_measured(monkeypatch, capsys, tmp_path):
 
 
 def test_bench_layer_and_variants(capsys, tmp_path):
-    seconds = layer.run(batch=1, tokens=5, dim=12, heads=3, all=True, rounds=1, json_path=tmp_path / "layer.json")
-    assert set(seconds) >= {"softmax", "lion_s, 2 orders", "mamba"}
+    path = tmp_path / "layer.json"
+    seconds = layer.run(batch=1, tokens=(5, 7), dim=12, heads=3, all=True, rounds=1, json_path=path)
+    assert list(seconds) == [5, 7]
+    assert set(seconds[7]) >= {"softmax", "lion_s, 2 orders", "mamba"}
     op_variants.run(Shape(1, 2, 70, 8), rounds=1, json_path=tmp_path / "kinds.json")
     printed = capsys.readouterr().out
     assert "of softmax's time" in printed
     assert "as fast as delta rule, token by token" in printed
-    assert json.loads((tmp_path / "layer.json").read_text())["seconds"].keys() == seconds.keys()
+    assert "T=5, dim=12" in printed
+    assert "T=7, dim=12" in printed
+    assert json.loads(path.read_text())["seconds"]["7"].keys() == seconds[7].keys()
