@@ -25,10 +25,14 @@ class Channels {
     std::fill(total_, total_ + row_, T(0));
     for (Int i = 0; i < n; ++i) {
       const T* logs = at<T>(head.log_decay(reverse), head.b, tokens[i], head.decay_head(order));
-      for (Int d = 0; d < D_; ++d) {
-        if (!(logs[d] <= 0)) throw std::domain_error("log_decay");
-        total_[d] += logs[d];
+      auto wrong = Vec<T>{} != 0;
+      for (Int d = 0; d < D_; d += W<T>) {
+        Vec<T> x = load_logs(logs + d, D_ - d);
+        wrong |= !(x <= 0);
+        store(total_ + d, load(total_ + d) + x);
       }
+      for (Int j = 0; j < W<T>; ++j)
+        if (wrong[j]) throw std::domain_error("log_decay");
       if (i == 0 || !head.fixed_decay(reverse))
         exp_parts(logs, D_, grow_ + i * row_, same_ + i * row_);
       else {
@@ -57,11 +61,9 @@ class Channels {
 
   // to = x after leaving token i; both may be the same
   void leave(Int i, const T* x, T* to) const {
-    for (Int j = i * row_; j < i * row_ + D_; j += W<T>, x += W<T>, to += W<T>) {
-      Vec<T> y = load(x);
-      store(to, y * load(grow_ + j) + y * load(same_ + j));
-    }
+    for (Int d = 0; d < D_; d += W<T>) store(to + d, leave(i, d, load(x + d)));
   }
+  Vec<T> leave(Int i, Int d, Vec<T> x) const { return x * load(grow_ + i * row_ + d) + x * load(same_ + i * row_ + d); }
   T cross(Int d) const { return cross_grow_[d] + cross_same_[d]; }
 
   // A state after crossing the block; its rows or its columns are the channels.
@@ -76,14 +78,13 @@ class Channels {
   }
   void cross_columns(T* state, T* lost, Int row, Int rows) const {
     for (Int i = 0; i < rows; ++i)
-      for (Int d = 0; d < D_; ++d) {  // vectorised by the compiler
-        T& x = state[i * row + d];
-        T& left = lost[i * row + d];
-        bool near = cross_same_[d] == 1;
-        T change = near ? x * cross_grow_[d] - left : x * cross_grow_[d] + x * cross_same_[d];
-        T total = near ? x + change : change;
-        left = near ? (total - x) - change : T(0);
-        x = total;
+      for (Int d = 0; d < D_; d += W<T>) {
+        T *to = state + i * row + d, *left = lost + i * row + d;
+        Vec<T> x = load(to), grow = load(cross_grow_ + d), same = load(cross_same_ + d);
+        Vec<T> change = x * grow + (same == 1 ? -load(left) : x * same);
+        Vec<T> total = same == 1 ? x + change : change;
+        store(left, same == 1 ? (total - x) - change : Vec<T>{});
+        store(to, total);
       }
   }
 
@@ -136,12 +137,7 @@ class ChannelScores {
         start(channels, reversed, q, k);
         halve(0, n, [&](Int first, Int middle, Int last) {
           if (middle == last)
-            pairs(first, last, reversed, [&](Int i, Int j, const T* w) {
-              Vec<T> total = {};
-              for (Int d = 0; d < D_; d += W<T>)
-                total += load(q_ + i * d_row + d) * load(k_ + j * d_row + d) * load(w + d);
-              scores[i * c_row + j] = sum<T>(total);
-            });
+            pair_scores(first, last - first, reversed, scores);
           else {
             Corner c = corner(first, middle, last, reversed);
             transpose(decayed_ + c.send * d_row, d_row, c.senders, D_, transposed_, c_row);
@@ -163,7 +159,7 @@ class ChannelScores {
         T* dcost = reversed ? dcost_back : dcost_on;
         halve(0, n, [&](Int first, Int middle, Int last) {
           if (middle == last)
-            pair_gradients(first, last, reversed, dscores, dq, dk, dcost);
+            pair_gradients(first, last - first, reversed, dscores, dq, dk, dcost);
           else
             corner_gradients(corner(first, middle, last, reversed), reversed, dscores, dq, dk, dcost);
         });
@@ -255,34 +251,46 @@ class ChannelScores {
     }
   }
 
-  // Every pair of a small block and what the channels have decayed by from j to i; weights_ is scratch.
-  template <class Each>
-  void pairs(Int first, Int last, bool reversed, Each each) {
-    Int count = last - first;
+  // Every pair of a small block for itself. weights_ are what the channels have decayed by, from the tokens that have
+  // been met to the one that is.
+
+  void pair_scores(Int first, Int count, bool reversed, T* scores) {
     for (Int step = 0; step < count; ++step) {
       Int i = outward(first, count, !reversed, step);
       for (Int earlier = 0; earlier < step; ++earlier) {
         Int j = outward(first, count, !reversed, earlier);
         T* w = weights_ + j * d_row;
-        each(i, j, w);
-        channels_->leave(i, w, w);
+        Vec<T> total = {};
+        for (Int d = 0; d < D_; d += W<T>) {
+          Vec<T> weight = load(w + d);
+          total += load(q_ + i * d_row + d) * load(k_ + j * d_row + d) * weight;
+          store(w + d, channels_->leave(i, d, weight));
+        }
+        scores[i * c_row + j] = sum<T>(total);
       }
       channels_->leave(i, ones_, weights_ + i * d_row);
     }
   }
 
-  void pair_gradients(Int first, Int last, bool reversed, const T* dscores, T* dq, T* dk, T* dcost) {
-    pairs(first, last, reversed, [&](Int i, Int j, const T* w) {
-      Vec<T> grad = splat(dscores[i * c_row + j]);
-      for (Int d = 0; d < D_; d += W<T>) {
-        Vec<T> weight = load(w + d) * grad, q = load(q_ + i * d_row + d), k = load(k_ + j * d_row + d);
-        store(dq + i * d_row + d, load(dq + i * d_row + d) + k * weight);
-        store(dk + j * d_row + d, load(dk + j * d_row + d) + q * weight);
-        Vec<T> passes = q * k * weight;
-        for (Int t = j; t != i; t += reversed ? -1 : 1)
-          store(dcost + t * d_row + d, load(dcost + t * d_row + d) + passes);
+  // What a token gets from those before it passes over each of them: `passing` is the sum over all up to there.
+  void pair_gradients(Int first, Int count, bool reversed, const T* dscores, T* dq, T* dk, T* dcost) {
+    for (Int d = 0; d < D_; d += W<T>)
+      for (Int step = 0; step < count; ++step) {
+        Int i = outward(first, count, !reversed, step);
+        Vec<T> q = load(q_ + i * d_row + d), dq_i = load(dq + i * d_row + d), passing = {};
+        for (Int earlier = 0; earlier < step; ++earlier) {
+          Int j = outward(first, count, !reversed, earlier), at = j * d_row + d;
+          Vec<T> weight = load(weights_ + at), k = load(k_ + at), grad = weight * dscores[i * c_row + j];
+          store(weights_ + at, channels_->leave(i, d, weight));
+          dq_i += k * grad;
+          grad *= q;
+          passing += k * grad;
+          store(dk + at, load(dk + at) + grad);
+          store(dcost + at, load(dcost + at) + passing);
+        }
+        store(dq + i * d_row + d, dq_i);
+        store(weights_ + i * d_row + d, channels_->leave(i, d, splat(T(1))));
       }
-    });
   }
 
   const Channels<T>* channels_ = nullptr;

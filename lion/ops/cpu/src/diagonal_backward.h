@@ -252,7 +252,8 @@ class DiagonalBackward : public BackwardPass<T, ChannelFlow<T>> {
     const Side& other = sides_[!visit.from_right];
     auto add = [&](T* dcost) {
       for (Int i = 0; i < n; ++i)
-        for (Int d = 0; d < D_; ++d) dcost[i * x.d_row + d] += x.running[d];
+        for (Int d = i * x.d_row, r = 0; r < D_; d += W<T>, r += W<T>)
+          store(dcost + d, load(dcost + d) + load(x.running + r));
       std::fill(x.running, x.running + x.d_row, T(0));
     };
     std::fill(x.running, x.running + x.d_row, T(0));
