@@ -17,7 +17,7 @@ from lion.models.patches import STEMS
 from lion.models.vision import Block, VisionConfig, VisionModel
 from lion.nn.layers import LionAttention, directions
 from lion.ops.checks import Direction, one_of
-from lion.ops.flops import FORMS, SOFTMAX, Attention, flops
+from lion.ops.flops import BETWEEN, FORMS, SOFTMAX, Attention, flops
 
 Size = int | tuple[int, int] | None  # of an image, in pixels; None: the config's
 
@@ -125,16 +125,16 @@ def _of_layer(layer: LionAttention) -> list[Attention]:
         with_den=variant.norm != "none",
         self_weight=layer.double_diagonal or layer.bonus is not None,
     )
-    if variant.decay_between:  # a call for each way through each order; what a token gives itself is added apart
-        return [call._replace(ways=1, orders=1, self_weight=False)] * (call.ways * call.orders)
     if variant.norm == "unmasked":
         return [call, call._replace(V=0, decay="none", self_weight=False)]
     return [call]
 
 
 def _decay(layer: LionAttention) -> str:
-    if layer.variant.softmax or layer.variant.delta:
-        return SOFTMAX if layer.variant.softmax else "delta"
+    variant = layer.variant
+    for there, decay in ((variant.softmax, SOFTMAX), (variant.delta, "delta"), (variant.decay_between, BETWEEN)):
+        if there:
+            return decay
     log_decay = layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay
     if isinstance(log_decay, tuple):  # forward and reverse, of one kind
         log_decay = log_decay[0]

@@ -1,7 +1,8 @@
 """RWKV's reading of a decay: a key decays by the tokens between it and the query, not by its own or the query's.
 
-`lion.attention` charges for leaving a token. So each walk gets every key one token late, at the first of the tokens
-that it is to decay by: exact, at the price of one call per direction.
+`lion.attention` charges for leaving a token. A backend may have a kernel that does not charge a key for its own. For
+the others each walk gets every key one token late, at the first of the tokens that it is to decay by: that is exact, at
+the price of one call per direction.
 """
 
 from typing import Any
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from lion.nn.arrival import first_met, token_before
 from lion.nn.decay import heads_axis
-from lion.ops.attention import LogDecay, attention
-from lion.ops.checks import Direction
+from lion.ops.attention import LogDecay, as_autocast, attention
+from lion.ops.call import Call
+from lion.ops.checks import Direction, as_pair
+from lion.ops.kernels import fused
 from lion.ops.state import State, States
 
 WAYS: dict[Direction, tuple[Direction, ...]] = {
@@ -39,6 +42,13 @@ def attention_between(
     **how: Any,
 ) -> Any:
     """Unnormalised. Arguments as those of `lion.attention`; `how` are form, backend and chunk_size."""
+    call = Call(q, k, v, *as_pair(log_decay), norm="none", direction=direction, mask=mask, cu_seqlens=cu_seqlens)
+    call = call._replace(self_weight=self_weight, orders=orders, chunk_size=how.get("chunk_size"))
+    call = call._replace(forward_state=forward_state, reverse_state=reverse_state, return_states=return_states)
+    for row in fused(how.get("backend", "auto")):
+        mixed = row.between(as_autocast(call), how.get("form", "auto"))
+        if mixed is not None:
+            return mixed
     B, T = q.shape[:2]
     paths = torch.arange(T, device=q.device)[None] if orders is None else torch.atleast_2d(orders)
     weight = 1.0 if self_weight is None else self_weight

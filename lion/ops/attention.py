@@ -136,8 +136,7 @@ def attention(
         return_states,
     )
     casts = _autocasts(q)
-    if casts:
-        call = _as_autocast(call)
+    call = as_autocast(call)
     check(call)
     wanted = _wanted(call, form, backend)
     choice = choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)
@@ -196,8 +195,7 @@ def explain(q: Tensor, k: Tensor, v: Tensor, log_decay: LogDecay = None, **optio
     given |= {name: as_number(given[name]) for name in ("self_weight", "chunk_size") if name in given}
     given["direction"] = legacy.value("direction", given.get("direction", "both"))
     call = Call(q, k, v, *as_pair(log_decay), **given)
-    if _autocasts(q):
-        call = _as_autocast(call)
+    call = as_autocast(call)
     check(call)
     check_values(call)
     return choose(_wanted(call, form, backend))
@@ -236,8 +234,10 @@ def _autocasts(q: Tensor) -> bool:
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
-def _as_autocast(call: Call) -> Call:
-    """The call with q, k and v in the dtype that torch's own attention would take."""
+def as_autocast(call: Call) -> Call:
+    """The call as autocast wants it, where that is on."""
+    if not _autocasts(call.q):
+        return call
     dtype = torch.get_autocast_dtype(call.q.device.type)
     castable = (torch.float32, torch.bfloat16, torch.float16)
     q, k, v = (x.to(dtype) if isinstance(x, Tensor) and x.dtype in castable else x for x in call[:3])

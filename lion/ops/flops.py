@@ -17,6 +17,7 @@ from lion.ops.torch import delta, scan, scores
 from lion.ops.torch.options import Options
 
 SOFTMAX = "softmax"
+BETWEEN = "between"  # diagonal, of the tokens between a key and its query alone
 
 
 class Attention(NamedTuple):
@@ -26,7 +27,7 @@ class Attention(NamedTuple):
     heads: int
     D: int
     V: int
-    decay: str  # a key of kernels.DECAYS, or SOFTMAX
+    decay: str  # a key of kernels.DECAYS, SOFTMAX or BETWEEN
     ways: int = 2  # 1 for the directions "forward" and "reverse"
     orders: int = 1
     with_den: bool = False
@@ -45,6 +46,12 @@ class Attention(NamedTuple):
 def flops(x: Attention, form: str) -> int:
     if x.decay == SOFTMAX:
         return full_flops(x)
+    if x.decay == BETWEEN:
+        one = x._replace(decay="diagonal")
+        if form == "scan" and _compiled():
+            return scan_flops(one)
+        # A call for each way through each order; what a token gives itself is added apart.
+        return x.ways * x.orders * flops(one._replace(ways=1, orders=1, self_weight=False), form)
     table = DELTA_FORMS if x.decay == "delta" else FORMS
     return table[form](x)
 
@@ -83,9 +90,13 @@ def scan_flops(x: Attention, *, backward: bool = False) -> int:
     return x.heads * (inside + across) * (1 if count == 1 and not x.diagonal else x.orders)
 
 
+def _compiled() -> bool:
+    return not isinstance(library.LIBRARY, str)
+
+
 def chunk_tokens(x: Attention) -> int:
     """Of the compiled kernel; where there is none, of plain torch."""
-    if not isinstance(library.LIBRARY, str):
+    if _compiled():
         return library.chunk_tokens(x.tokens, x.D, x.V, x.orders, diagonal=x.diagonal)
     count = max(1, -(-x.tokens // scan.CHUNK))
     return -(-x.tokens // count)
@@ -108,9 +119,20 @@ def delta_rnn_flops(x: Attention) -> int:
 
 def delta_scan_flops(x: Attention) -> int:
     C = max(1, min(x.tokens, x.chunk or delta.CHUNK))
+    if _compiled():
+        return compiled_delta_flops(x)
     inside = 2 * C * (3 * x.D + 2 * x.V) + C**2
     tokens = -(-x.tokens // C) * C  # the last chunk is filled up
     return x.heads * x.orders * x.ways * tokens * (inside + 6 * x.D * x.V)
+
+
+def compiled_delta_flops(x: Attention, *, backward: bool = False) -> int:
+    """Triangles count half. The backward pass solves all systems once more."""
+    C = max(1, min(x.tokens, x.chunk or delta.CHUNK))
+    keys, values, states = (6, 5, 8) if backward else (2, 2, 3)
+    inside = C * (keys * x.D + values * x.V)
+    across = 2 * states * x.D * x.V if x.tokens > C else 0
+    return x.heads * x.orders * x.ways * x.tokens * (inside + across)
 
 
 FORMS: dict[str, Callable[[Attention], int]] = {"full": full_flops, "rnn": rnn_flops, "scan": scan_flops}

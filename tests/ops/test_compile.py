@@ -98,7 +98,7 @@ def test_opcheck_of_the_compiled_kernel(decay, everything):
         kwargs[name] = kwargs[name] if kwargs[name] is None else kwargs[name].requires_grad_()
     for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "reverse")):
         how = norm, DIRECTIONS[direction], 0, norm == RAW
-        torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs), *how, [], False))
+        torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs), *how, False, [], False))
 
 
 @pytest.mark.parametrize("gain", [False, True])
@@ -110,9 +110,9 @@ def test_opcheck_of_states(decay, gain):
     scale = nothing[0] if kwargs["log_gain"] is None else torch.randn(2, 2, 1).double().requires_grad_()
     forward = [torch.randn(2, 2, 3, 4).double().requires_grad_(), torch.rand(2, 2, 3).double(), scale]
     for norm, direction, states in (("sum", "both", [*forward, *nothing]), ("none", "forward", [])):
-        how = NORMS[norm], DIRECTIONS[direction], 0, False, states, True
+        how = NORMS[norm], DIRECTIONS[direction], 0, False, False, states, True
         torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs | leaves), *how))
-    how = NO_OUTPUT, DIRECTIONS["reverse"], 0, False, [*nothing, *forward], True
+    how = NO_OUTPUT, DIRECTIONS["reverse"], 0, False, False, [*nothing, *forward], True
     torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs | leaves), *how))
 
 

@@ -127,7 +127,7 @@ def _assert_refused(kwargs: dict, options: dict, random: Random) -> None:
     q, k, v, log_decay, *others = kwargs.values()
     with pytest.raises(ValueError, match=r"expected"):
         torch.ops.lion.cpu_scan(
-            q, k, v, log_decay, None, *others, *numbers, options["chunk_size"] or 0, False, [], False
+            q, k, v, log_decay, None, *others, *numbers, options["chunk_size"] or 0, False, False, [], False
         )
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
+from lion.ops import flops
 from lion.ops.cpu import door
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, Delta, address, below_autograd, direct, loaded
 from lion.ops.cpu.problem import readable
@@ -249,22 +250,18 @@ def _with_autograd(*arguments):
 library.impl("cpu_delta", _with_autograd, "Autograd")
 
 
-# What the kernel does: triangles count half. The backward pass solves all systems once more.
-
-
 @register_flop_formula(torch.ops.lion.cpu_delta)
 def _(*shapes, out_shape=None):
-    return _flops(Arguments(*shapes), squares=(2, 2), states=3)
+    return _flops(Arguments(*shapes))
 
 
 @register_flop_formula(torch.ops.lion.cpu_delta_backward)
 def _(dout, dstates, *shapes, out_shape=None):
-    return _flops(Arguments(*shapes), squares=(6, 5), states=8)
+    return _flops(Arguments(*shapes), backward=True)
 
 
-def _flops(x: Arguments, squares: tuple[int, int], states: int) -> int:
+def _flops(x: Arguments, *, backward: bool = False) -> int:
+    """Of a call, by its arguments with shapes in place of tensors."""
     B, T, H, D = map(int, x.q)
-    V, chunk = int(x.v[3]), max(1, min(T, x.chunk_size or torch_delta.CHUNK))
-    inside = chunk * (squares[0] * D + squares[1] * V)
-    across = 2 * states * D * V if chunk < T else 0
-    return B * H * T * len(x.ways) * (inside + across)
+    one = flops.Attention(T, H, D, int(x.v[3]), "delta", ways=len(x.ways), chunk=x.chunk_size)
+    return B * flops.compiled_delta_flops(one, backward=backward)

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import LONGEST_CHUNK, check_device, check_fit
-from lion.ops.cpu.library import DIRECTIONS, DTYPES, NO_OUTPUT, NORMS, RAW
+from lion.ops.cpu.library import DIRECTIONS, DTYPES, NO_OUTPUT, NONE, NORMS, RAW
 from lion.ops.cpu.problem import Arguments, den_shape, is_diagonal, out_shape
 from lion.ops.torch.door import check_first, check_like
 
@@ -45,7 +45,7 @@ def usual(x: Arguments) -> bool:
         and (mask is None or (mask.shape == (B, T) and mask.dtype is torch.bool))
         and (cu_seqlens is None or (cu_seqlens.dim() == B == 1 and len(cu_seqlens) > 1 and _counts(cu_seqlens)))
         and (orders is None or (orders.dim() == 2 and orders.shape[1] == T and len(orders) > 0 and _counts(orders)))
-        and not (x.states or x.return_states or log_decay_reverse is not None)
+        and not (x.states or x.return_states or log_decay_reverse is not None or x.decay_between)
     )
 
 
@@ -68,6 +68,8 @@ def check_scan(x: Arguments) -> None:
             f"log_decay has shape {tuple(x.log_decay.shape)}, one per channel; expected [H] or [B, T, H] with log_gain."
         )
     _check_number("norm", x.norm, {**NORMS, "raw": RAW, "no output": NO_OUTPUT})
+    if x.decay_between and not (is_diagonal(x.log_decay) and x.norm == NONE):
+        raise ValueError("decay_between is True; expected log_decay of one per channel, and norm 0.")
     _check_number("direction", x.direction, DIRECTIONS)
     if not 0 <= x.chunk_size <= LONGEST_CHUNK:
         raise ValueError(

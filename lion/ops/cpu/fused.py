@@ -4,9 +4,11 @@ mapped(name, q, k): the features of queries and keys, or None
 available(columns, form): whether `attention` takes this projection
 FEATURES: the names of the feature maps that it knows
 split(columns, first), attention(columns, ...): from the projection to the mixed values
+between(call, form): lion.nn.between.attention_between, or None
 """
 
 from lion.ops.cpu.features import mapped
 from lion.ops.cpu.projected import FEATURES, attention, available, split
+from lion.ops.cpu.scan import between
 
-__all__ = ["FEATURES", "attention", "available", "mapped", "split"]
+__all__ = ["FEATURES", "attention", "available", "between", "mapped", "split"]

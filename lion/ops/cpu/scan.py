@@ -17,6 +17,8 @@ from lion.ops.checks import check_values
 from lion.ops.cpu import door
 from lion.ops.cpu.library import (
     DIRECTIONS,
+    DTYPES,
+    LIBRARY,
     MAX,
     NO_OUTPUT,
     NONE,
@@ -42,7 +44,7 @@ from lion.ops.cpu.problem import (
     room_for_gradients,
     summed,
 )
-from lion.ops.plain import differentiable_gradients
+from lion.ops.plain import differentiable_gradients, plain
 from lion.ops.state import State, States
 from lion.ops.torch import lowering
 from lion.ops.torch import scan as torch_scan
@@ -71,6 +73,17 @@ def attention(call: Call) -> Tensor | tuple[Tensor, States]:
         return _scan(arguments_of(call._replace(return_states=False)))[0].to(call.q.dtype), states_behind(call)
     out, _, states = _scan(arguments_of(call))
     out = out.to(call.q.dtype)
+    return (out, _states_of(call, states)) if call.return_states else out
+
+
+def between(call: Call, form: str) -> Tensor | tuple[Tensor, States] | None:
+    """Without a norm, where a key decays by the tokens between it and the query alone; None where that is not here."""
+    if form not in ("auto", "scan") or plain() or call.decay != "diagonal":
+        return None
+    if call.q.device.type != "cpu" or call.q.dtype not in DTYPES or isinstance(LIBRARY, str):
+        return None
+    x = arguments_of(call)._replace(decay_between=True)
+    out, _, states = _scan(x)
     return (out, _states_of(call, states)) if call.return_states else out
 
 
@@ -347,6 +360,8 @@ def plainly_computed(x: Arguments) -> list[Tensor | None]:
     forward, reverse = (_entering(x, way) for way in (False, True))
     call = x.call()._replace(norm=words[x.norm], direction=way, chunk_size=x.chunk_size or None)
     call = call._replace(forward_state=forward, reverse_state=reverse, return_states=x.return_states)
+    if x.decay_between:
+        return _plainly_between(call)
     left = lowering.states_behind(call) if x.return_states else ()
     behind = [y for state in left if state is not None for y in (state.sums, state.keys, state.log_scale)]
     if x.norm == NO_OUTPUT:
@@ -358,6 +373,20 @@ def plainly_computed(x: Arguments) -> list[Tensor | None]:
     assert sums.den is not None
     den = sums.den.squeeze(-1)
     return [sums.num, den if x.log_gain is None else torch.stack([den, torch.zeros_like(den)])]
+
+
+def _plainly_between(call: Call) -> list[Tensor | None]:
+    from lion.nn.between import attention_between  # two calls, of lion.attention
+
+    given = {
+        name: x for name, x in call._asdict().items() if name not in ("norm", "beta", "log_gain", "log_decay_reverse")
+    }
+    given["log_decay"] = call.log_decay if call.log_decay_reverse is None else call.log_decays
+    result: Any = attention_between(**given, backend="torch", form="scan")
+    if not call.return_states:
+        return [result, None]
+    out, states = result
+    return [out, None, *(y for state in states if state is not None for y in (state.sums, state.keys, None))]
 
 
 def _entering(x: Arguments, way: bool) -> State | None:

@@ -123,7 +123,7 @@ class ChannelScores {
 
   void take(Arena& arena, const Problem& p, Int chunk) {
     Int rows = round_up(chunk, W<T>);
-    D_ = p.D, d_row = leading<T>(p.D), c_row = leading<T>(chunk);
+    D_ = p.D, d_row = leading<T>(p.D), c_row = leading<T>(chunk), between_ = p.decay_between;
     for (T** x : {&decayed_, &weights_, &part_}) *x = arena.take<T>(rows * d_row);
     transposed_ = arena.take<T>(round_up(p.D, W<T>) * c_row);
     for (T** x : {&running_, &ones_}) *x = arena.take<T>(d_row);
@@ -205,11 +205,12 @@ class ChannelScores {
       w = running_;
     }
     w = ones_;
-    for (Int step = 0; step < c.senders; ++step) {  // and for itself
+    for (Int step = 0; step < c.senders; ++step) {  // and for itself, but between tokens
       Int j = outward(c.send, c.senders, reversed, step);
+      if (between_) product(k_ + j * d_row, w, weights_ + j * d_row, decayed_ + j * d_row);
       channels_->leave(j, w, running_);
       w = running_;
-      product(k_ + j * d_row, w, weights_ + j * d_row, decayed_ + j * d_row);
+      if (!between_) product(k_ + j * d_row, w, weights_ + j * d_row, decayed_ + j * d_row);
     }
     return c;
   }
@@ -232,13 +233,14 @@ class ChannelScores {
                 {.c = part_ + c.send * d_row,
                  .c_row = d_row,
                  .plain = {c.receivers, block, 1, c_row, decayed_ + c.receive * d_row, d_row}});
-    // From the farthest inwards: a token's cost is paid by all that are farther, and the senders' by themselves too.
+    // From the farthest inwards: a token's cost is paid by all that are farther, and the senders' by themselves too, if
+    // a key pays for its own token.
     std::fill(running_, running_ + d_row, T(0));
     for (Int step = c.receivers - 1; step >= 0; --step)
       collect(outward(c.receive, c.receivers, !reversed, step), false, dq, dcost);
     std::fill(running_, running_ + d_row, T(0));
     for (Int step = c.senders - 1; step >= 0; --step)
-      collect(outward(c.send, c.senders, reversed, step), true, dk, dcost);
+      collect(outward(c.send, c.senders, reversed, step), !between_, dk, dcost);
   }
 
   void collect(Int i, bool itself, T* grad, T* dcost) {
@@ -268,7 +270,10 @@ class ChannelScores {
         }
         scores[i * c_row + j] = sum<T>(total);
       }
-      channels_->leave(i, ones_, weights_ + i * d_row);
+      if (between_)
+        std::copy(ones_, ones_ + d_row, weights_ + i * d_row);
+      else
+        channels_->leave(i, ones_, weights_ + i * d_row);
     }
   }
 
@@ -284,18 +289,20 @@ class ChannelScores {
           store(weights_ + at, channels_->leave(i, d, weight));
           dq_i += k * grad;
           grad *= q;
-          passing += k * grad;
+          Vec<T> own = k * grad, before = passing;
+          passing += own;
           store(dk + at, load(dk + at) + grad);
-          store(dcost + at, load(dcost + at) + passing);
+          store(dcost + at, load(dcost + at) + (between_ ? before : passing));
         }
         store(dq + i * d_row + d, dq_i);
-        store(weights_ + i * d_row + d, channels_->leave(i, d, splat(T(1))));
+        store(weights_ + i * d_row + d, between_ ? splat(T(1)) : channels_->leave(i, d, splat(T(1))));
       }
   }
 
   const Channels<T>* channels_ = nullptr;
   const T *q_ = nullptr, *k_ = nullptr;
   Int D_;
+  bool between_;
   T *decayed_, *weights_, *part_;  // [n, d_row]
   T* transposed_;
   T *running_, *ones_;  // [d_row]

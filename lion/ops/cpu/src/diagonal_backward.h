@@ -187,7 +187,7 @@ class DiagonalBackward : public BackwardPass<T, ChannelFlow<T>> {
                  .prefetch = &x.prefetch});
     if (with_flow_) flow(visit, side, n, over, x);
     if (over.leave_on) {
-      x.channels.on().along(n, true, true, x.k, x.running);
+      x.channels.on().along(n, true, !p_.decay_between, x.k, x.running);
       x.channels.on().cross_columns(side.u, side.lost_u, d_row_, V_);
       multiply<T>(V_, D_,
                   {.c = side.u,
@@ -219,15 +219,16 @@ class DiagonalBackward : public BackwardPass<T, ChannelFlow<T>> {
   }
 
   // What a state does to rows it is met by: grad += decayed (values state + weights sums). Leaves the decayed rows in
-  // x.rows. Every token's cost is paid by all that are met later, and on the way `back` by itself.
+  // x.rows. Every token's cost is paid by all that are met later, and on the way `back`, as keys do, by itself.
   void enter(Int n, const T* values, const T* state, const T* sums, const T* weights, const T* rows, T* grad, bool back,
              T* total, Scratch& x) const {
     T* dcost = back ? x.dcost_back : x.dcost;
+    bool with_own = back && !p_.decay_between;
     multiply<T>(
         n, D_,
         {.c = x.part, .c_row = x.d_row, .plain = {V_, values, x.v_row, 1, state, d_row_}, .prefetch = &x.prefetch});
     std::copy(rows, rows + n * x.d_row, x.rows);
-    (back ? x.channels.back() : x.channels.on()).along(n, false, back, x.rows, x.running, x.weights);
+    (back ? x.channels.back() : x.channels.on()).along(n, false, with_own, x.rows, x.running, x.weights);
     for (Int i = n - 1; i >= 0; --i) {
       Vec<T> weight = splat(weights ? weights[i] : T(1));
       for (Int d = 0; d < D_; d += W<T>) {
@@ -235,7 +236,7 @@ class DiagonalBackward : public BackwardPass<T, ChannelFlow<T>> {
         Vec<T> y = load(x.part + place) + weight * load(sums + d);
         Vec<T> before = load(total + d), after = before + y * load(x.rows + place);
         store(grad + place, load(grad + place) + y * load(x.weights + place));
-        store(dcost + place, load(dcost + place) + (back ? after : before));
+        store(dcost + place, load(dcost + place) + (with_own ? after : before));
         store(total + d, after);
       }
     }

@@ -64,7 +64,7 @@ class DiagonalForward : public ForwardPass<T> {
     bool spoiled = p_.direction != BOTH && set_spoiled_apart(n, V, x.v, x.v_row, x.spoils);
     if (has_output(p_)) attend(visit, n, enters, spoiled, side, x);
     if (!this->leaves(visit)) return;
-    x.channels.on().along(n, true, true, x.k, x.running);
+    x.channels.on().along(n, true, !p_.decay_between, x.k, x.running);
     x.channels.on().cross_rows(side.state, side.lost_state, x.v_row, V);
     multiply<T>(D, V,
                 {.c = side.state,

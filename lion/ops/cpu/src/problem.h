@@ -42,6 +42,7 @@ struct Pair {  // of the forward walk and of the reverse walk
   X(Rows, log_decay) X(Rows, log_gain) X(Rows, self_weight)  /* float, or double for FLOAT64 */                    \
   X(Rows, log_decay_reverse)                                 /* of the reverse walk; null: as log_decay */         \
   X(Int, log_decay_channels) X(Int, self_weight_channels)    /* 1 or D */                                          \
+  X(Int, decay_between)                                      /* by channel: a key pays not for its own token */    \
   X(Int, decay_per_order)                                    /* log_decay has H heads for each order in turn */    \
   X(Rows, mask)                                              /* bool */                                            \
   X(Ints, cu_seqlens) X(Ints, order)                         /* [sequences + 1], [orders, T] */                    \

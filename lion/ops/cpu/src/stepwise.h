@@ -13,7 +13,7 @@ namespace {
 template <class T>
 class Stepwise {
  public:
-  static bool fits(const Problem& p) { return p.log_decay_channels > 1 && p.V < W<T>; }
+  static bool fits(const Problem& p) { return p.log_decay_channels > 1 && p.V < W<T> && !p.decay_between; }
 
   Stepwise(const Problem& p, bool backward) : p_(p), backward_(backward), sequences_(p) {
     d_row_ = round_up(p.D, W<T>);
