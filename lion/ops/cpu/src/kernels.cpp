@@ -1,12 +1,12 @@
 // Compiled once per instruction set; LION_KERNELS names the table it defines.
 #include <memory>
 
+#include "channel_scan.h"
 #include "delta.h"
 #include "diagonal_backward.h"
 #include "diagonal_forward.h"
 #include "features.h"
 #include "state.h"
-#include "stepwise.h"
 
 namespace lion {
 namespace {
@@ -123,6 +123,8 @@ void run(const Problem& p, bool backward, Parallel parallel) {
   bool diagonal = p.log_decay_channels > 1;
   if (one_state)
     OneState<T>(p, backward).run(parallel);
+  else if (ChannelScan<T>::fits(p))
+    ChannelScan<T>(p, backward).run(parallel);
   else if (Stepwise<T>::fits(p))
     Stepwise<T>(p, backward).run(parallel);
   else if (diagonal && backward)

@@ -27,6 +27,14 @@ class Stepwise {
         sequences_.size() * groups_, p_.threads, [](void* x, Int i) { static_cast<Stepwise*>(x)->group(i); }, this);
   }
 
+  // sums = decayed old + more; what rounding takes is remembered, as by add_exactly, where decays are near 1
+  static void add(Vec<T> old, Vec<T> grow, Vec<T> same, Vec<T> more, T* sums, T* lost) {
+    Vec<T> change = old * grow + more - load(lost), near = old + change, far = more + (old * grow + old * same);
+    Vec<T> rest = (near - old) - change;
+    store(sums, same == 1 ? near : far);
+    store(lost, same == 1 ? rest : Vec<T>{});
+  }
+
  private:
   static constexpr Int GROUP = 16;     // heads of a task: their values lie side by side in memory
   static constexpr Int SEGMENT = 128;  // tokens whose states are kept at a time, on the way back
@@ -283,14 +291,6 @@ class Stepwise {
         add(load(sums), g, s, kept * values[v], sums, lost);
       }
     }
-  }
-
-  // sums = decayed old + more; what rounding takes is remembered, as by add_exactly, where decays are near 1
-  static void add(Vec<T> old, Vec<T> grow, Vec<T> same, Vec<T> more, T* sums, T* lost) {
-    Vec<T> change = old * grow + more - load(lost), near = old + change, far = more + (old * grow + old * same);
-    Vec<T> rest = (near - old) - change;
-    store(sums, same == 1 ? near : far);
-    store(lost, same == 1 ? rest : Vec<T>{});
   }
 
   const Problem& p_;
