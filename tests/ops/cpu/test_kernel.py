@@ -160,6 +160,19 @@ def test_bfloat16_is_computed_in_float32():
         assert (got[name].float() - x).abs().max() <= 2**-6 * x.abs().max(), name
 
 
+@pytest.mark.parametrize("V", [3, 16, 37])
+def test_bfloat16_is_read_and_rounded_as_torch_does(V):
+    """Whole vectors and what is left of a row: to nearest even, infinite and not a number where that is so."""
+    q = torch.ones(1, 50, 1, 1, dtype=torch.bfloat16)
+    v = torch.randn(1, 50, 1, V).bfloat16()
+    v[0, 3], v[0, 7, 0, -1], v[0, 9, 0, 0], v[0, 11] = torch.inf, torch.nan, -torch.inf, 1e-39
+    weight = torch.rand(1, 50, 1) + 0.5
+    cu_seqlens = torch.arange(51)  # every token by itself
+    got = lion.attention(q, q, v, norm="none", self_weight=weight, cu_seqlens=cu_seqlens, backend="cpu")
+    want = (v.float() * weight[..., None]).bfloat16()
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
 def test_training_keeps_its_inputs_and_outputs_and_nothing_else():
     kwargs = {"q": torch.rand(1, 500, 2, 8), "k": torch.rand(1, 500, 2, 8), "v": torch.rand(1, 500, 2, 8)}
     kwargs |= {"log_decay": -torch.rand(1, 500, 2)}

@@ -69,6 +69,39 @@ inline std::uint16_t narrow(float x) {  // to nearest even, as torch does; NaN s
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+// Vectors of bfloat16, by the same rules.
+typedef std::uint32_t FloatBits __attribute__((vector_size(LION_VECTOR_BYTES)));
+typedef std::uint16_t Halves __attribute__((vector_size(LION_VECTOR_BYTES / 2)));
+
+inline Vec<float> load_half(const std::uint16_t* from) {
+  Halves x;
+  std::memcpy(&x, from, sizeof(x));
+  return reinterpret_cast<Vec<float>>(__builtin_convertvector(x, FloatBits) << 16);
+}
+
+inline void store_half(std::uint16_t* to, Vec<float> x) {
+  FloatBits bits = reinterpret_cast<FloatBits>(x), high = bits >> 16;
+  FloatBits rounded = (bits + 0x7fff + (high & 1)) >> 16;
+  Halves y = __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? high | 0x40 : rounded, Halves);
+  std::memcpy(to, &y, sizeof(y));
+}
+
+template <class T>
+inline void widen_row(const std::uint16_t* from, Int columns, T* to) {
+  Int j = 0;
+  if constexpr (std::is_same_v<T, float>)
+    for (; j + W<float> <= columns; j += W<float>) store(to + j, load_half(from + j));
+  for (; j < columns; ++j) to[j] = widen(from[j]);
+}
+
+template <class T>
+inline void narrow_row(const T* from, Int columns, std::uint16_t* to, T scale = 1) {
+  Int j = 0;
+  if constexpr (std::is_same_v<T, float>)
+    for (; j + W<float> <= columns; j += W<float>) store_half(to + j, load(from + j) * scale);
+  for (; j < columns; ++j) to[j] = narrow(static_cast<float>(from[j] * scale));
+}
+
 template <class T>
 inline T* at(const Rows& x, Int b, Int t, Int h) {
   return static_cast<T*>(x.data) + b * x.batch + t * x.token + h * x.head;
@@ -117,8 +150,7 @@ inline void gather(const HeadRows& from, const Int* tokens, Int n, Int columns, 
   for (Int i = 0; i < n; ++i, to += to_row) {
     if (whole < padded) store(to + whole, Vec<T>{});
     if (from.half) {
-      const std::uint16_t* x = from.row<std::uint16_t>(tokens[i]);
-      for (Int j = 0; j < columns; ++j) to[j] = widen(x[j]);
+      widen_row(from.row<std::uint16_t>(tokens[i]), columns, to);
     } else {
       const T* x = from.row<T>(tokens[i]);
       for (Int j = 0; j < whole; j += W<T>) store(to + j, load(x + j));
@@ -136,7 +168,7 @@ template <class T>
 inline void scatter(const T* from, Int from_row, const Int* tokens, Int n, Int columns, const HeadRows& to) {
   for (Int i = 0; i < n; ++i, from += from_row) {
     if (to.half)
-      for (Int j = 0; j < columns; ++j) to.row<std::uint16_t>(tokens[i])[j] = narrow(static_cast<float>(from[j]));
+      narrow_row(from, columns, to.row<std::uint16_t>(tokens[i]));
     else
       std::copy(from, from + columns, to.row<T>(tokens[i]));
   }
@@ -167,6 +199,7 @@ struct Accumulator {
 
   // One more visit's row, times `scale`. The last visit multiplies all by `final`.
   void add(Int token, const T* x, T scale, bool first, bool last, T final = 1) const {
+    if (out.half && first && last) return narrow_row(x, columns, out.row<std::uint16_t>(token), scale * final);
     T* sums = own ? own + (token - first_token) * columns : out.row<T>(token);
     Int whole = round_down(columns, W<T>);
     if (first) {

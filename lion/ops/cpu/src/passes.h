@@ -30,6 +30,12 @@ inline void leave_state(const Head<T>& head, bool reverse, const T* state, Int r
   head.put_scale(reverse);
 }
 
+// What is visited once needs no room for sums of several visits.
+template <class T>
+inline bool visited_once(const Head<T>& head) {
+  return head.one_block() && head.orders() == 1;
+}
+
 template <class T>
 class ForwardPass {
  public:
@@ -42,7 +48,7 @@ class ForwardPass {
       memory += 2 * state_size_;
     }
     out_ = {rows_of<T>(p_.out, p_, head.b, head.h, p_.wide_out), nullptr, p_.V, head.sequence.start};
-    if (out_.out.half)
+    if (out_.out.half && !visited_once(head))
       out_.own = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(head.sequence.length * p_.V + 1) * sizeof(T)));
   }
 
@@ -157,7 +163,7 @@ class BackwardPass {
     dq_ = {rows_of<T>(p_.dq, p_, head.b, head.h), nullptr, D_, start};
     dk_ = {rows_of<T>(p_.dk, p_, head.b, head.h), nullptr, D_, start};
     dv_ = {rows_of<T>(p_.dv, p_, head.b, head.h), nullptr, V_, start};
-    if (p_.dtype == BFLOAT16) {
+    if (p_.dtype == BFLOAT16 && !visited_once(head)) {
       T* sums = static_cast<T*>(sums_.reserve(static_cast<std::size_t>(length * (2 * D_ + V_) + 1) * sizeof(T)));
       dq_.own = sums, dk_.own = sums + length * D_, dv_.own = sums + 2 * length * D_;
     }
