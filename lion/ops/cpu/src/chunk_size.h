@@ -22,6 +22,6 @@ inline std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t D, std::int64
 }
 
 // Without decay T tokens cost T^2 D directly, and T D V by way of a state, which has to be cleared and read besides.
-inline std::int64_t tokens_counted_directly(std::int64_t D, std::int64_t V) { return (D + V + 1) / 2; }
+inline std::int64_t tokens_counted_directly(std::int64_t D, std::int64_t V) { return (D + V + 1) / 2 + 24; }
 
 }  // namespace lion
