@@ -1,21 +1,26 @@
 """What is shown of work that takes a while, on a terminal or in a notebook: a line that says what, or a bar.
 
 Where neither is (a log file), nothing is shown. Bars are drawn by tqdm, if it is installed. There is one line of either
-at a time: it is drawn over the one before. A command that a notebook runs by `!` has lines only, one below the other: a
+at a time: it is drawn over the one before. A line counts its seconds: one that stands still looks as if it hangs. A command that a notebook runs by `!` has lines only, one below the other: a
 notebook that is saved keeps every state of a bar.
 """
 
 import contextlib
+import contextvars
 import functools
 import io
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 CLEAR = "\x1b[K"  # the rest of the line
 WIDTH = 80  # columns of a notebook
-_doing: list[str] = []
+TICK = 1.0  # seconds from one state of a line to the next
+_doing: list[tuple[str, float]] = []  # lines, and when they began
+_bars: list["Bar"] = []  # drawn in the place of lines
 _told: set[str] = set()  # lines of a command that a notebook runs
 
 
@@ -45,19 +50,41 @@ def working(text: str) -> Iterator[None]:
     if _below_kernel() and _first() and text not in _told:
         _told.add(text)
         print(f"{text} ...", file=sys.stderr, flush=True)
-    _doing.append(text)
+    _doing.append((text, time.perf_counter()))
     _show()
     try:
-        yield
+        with _ticking() if len(_doing) == 1 else contextlib.nullcontext():
+            yield
     finally:
         _doing.pop()
         _show()
 
 
+@contextlib.contextmanager
+def _ticking() -> Iterator[None]:
+    """Show the line again and again: a thread, for most of what takes long is one call."""
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(TICK):
+            _show()
+
+    # The context of this thread: a notebook puts what a thread displays into the cell that its context names.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(tick,), daemon=True)
+    if visible():
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if thread.ident is not None:
+            thread.join()
+
+
 def _show() -> None:
-    if not visible():
+    if not visible() or _bars:
         return
-    text = f"{_doing[-1]} ..." if _doing else ""
+    text = _line(*_doing[-1]) if _doing else ""
     if in_kernel():
         _write_cell(text)
         return
@@ -65,6 +92,11 @@ def _show() -> None:
         # The cursor stays in front: what others print takes the line's place.
         sys.stderr.write(f"\r{text}{CLEAR}\r")
         sys.stderr.flush()
+
+
+def _line(text: str, since: float) -> str:
+    seconds = int(time.perf_counter() - since)
+    return f"{text} ... {seconds} s" if seconds else f"{text} ..."
 
 
 def make_bar(total: int, unit: str, **options: Any) -> Any:
@@ -116,6 +148,8 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
 
     def __init__(self, total: int, unit: str):
         self._bar = make_bar(total, unit)
+        if self.visible:
+            _bars.append(self)
 
     @property
     def visible(self) -> bool:
@@ -131,7 +165,9 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
+            _bars.remove(self)
             self._bar.close()
+            self._bar = None
             _show()
 
 

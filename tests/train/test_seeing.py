@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 import types
 
 import pytest
@@ -118,6 +119,28 @@ def test_a_line_comes_back_after_a_bar(monkeypatch):
         assert screen.getvalue().endswith(f"\rreading ...{progress.CLEAR}\r")
     assert screen.getvalue().endswith(f"\r{progress.CLEAR}\r")
     assert "counting ..." in screen.getvalue()
+
+
+def test_a_line_counts_its_seconds(monkeypatch):
+    """Nothing stands still for two seconds, in one long call too; a bar is left alone."""
+    screen, now = Terminal(), iter(range(100))
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "TICK", 0.01)
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(now))
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    with progress.working("reading"):
+        deadline = time.monotonic() + 10
+        while "reading ... 3 s" not in screen.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "reading ... 3 s" in screen.getvalue()
+        with progress.progress(3, "files"):
+            before = screen.getvalue().count("reading")
+            time.sleep(0.05)
+            assert screen.getvalue().count("reading") == before
+    told = screen.getvalue()
+    time.sleep(0.05)
+    assert screen.getvalue() == told
+    assert progress.TICK <= 1
     monkeypatch.setenv("RANK", "1")
     before = screen.getvalue()
     with progress.working("reading"), progress.progress(3, "files") as bar:
