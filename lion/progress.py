@@ -1,8 +1,9 @@
 """What is shown of work that takes a while, on a terminal or in a notebook: a line that says what, or a bar.
 
 Where neither is (a log file), nothing is shown. Bars are drawn by tqdm, if it is installed. There is one line of either
-at a time: it is drawn over the one before. A line counts its seconds: one that stands still looks as if it hangs. A command that a notebook runs by `!` has lines only, one below the other: a
-notebook that is saved keeps every state of a bar.
+at a time: it is drawn over the one before. A line counts its seconds: one that stands still looks as if it hangs. A
+command that a notebook runs by `!` has lines only, one below the other: a notebook that is saved keeps every state of a
+bar.
 """
 
 import contextlib

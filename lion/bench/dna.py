@@ -8,7 +8,7 @@ from lion.data.markov import MOST, SIDES, markov_accuracy
 from lion.progress import progress
 from lion.tasks.dna import DnaTask
 from lion.terminal import table
-from lion.train.evaluate import evaluate
+from lion.train.evaluate import examine
 from lion.train.folder import load_run
 
 AT_ONCE = 1 << 17  # nucleotides of a batch
@@ -24,7 +24,7 @@ def run(folders: Sequence[Path], *, orders: Sequence[int] = (5,), json_path: Pat
     done = []
     for folder, task in tasks.items():
         about = {name: getattr(task, name) for name in ("data", "length", "mask", "holdout", "block")}
-        found = evaluate(folder, batch=max(1, AT_ONCE // task.length))
+        found = examine(folder, batch=max(1, AT_ONCE // task.length)).metrics
         records.append({"name": str(folder), **about, "accuracy": found["accuracy"]})
         if about in done:
             continue  # its tables have been measured

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from lion.cli.arguments import add_number, add_run, checked_algorithm
 from lion.limits import Batch, Count
+from lion.terminal import plural
 
 if TYPE_CHECKING:
     from lion.tasks import Input, Trained
@@ -74,9 +75,9 @@ def _predict(args: argparse.Namespace) -> None:
                 bar.__exit__()  # the results are the progress
             out.write(piece)
             out.flush()
-    count.check()
     if args.out:
-        print(f"{count.all:,} results are in {args.out}", file=sys.stderr)
+        print(f"{plural(count.all, 'result')} in {args.out}", file=sys.stderr)
+    count.check()
 
 
 def _piped() -> list[str]:

@@ -9,6 +9,8 @@ from lion.cli.arguments import add_number, add_run, checked_algorithm
 from lion.limits import Batch, Beams, Count, CountOrAll, Heat, Seed
 from lion.terminal import plural
 
+COLUMNS = ("text", "sequence", "label", "id", "time")  # of tables, as `lion train` has them: --text_column
+
 if TYPE_CHECKING:
     from lion.train.evaluate import Examined
 
@@ -29,6 +31,10 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
         help="evaluate on this: a file of texts or DNA, a folder of images with a subfolder for each class; mnli: "
         "'mismatched', lra: 'test'",
     )
+    for name in COLUMNS:
+        field = f"{name}_column"
+        words = f"of --test: its column of the {name} (the run's own)"
+        parser.add_argument(f"--{field}", f"--{name}-column", dest=field, default="", metavar="NAME", help=words)
     parser.add_argument("--skip-bad", "--skip_bad", action="store_true", help="leave out rows of --test that are bad")
 
 
@@ -42,10 +48,12 @@ def _examined(args: argparse.Namespace) -> "Examined":
     from lion.train.evaluate import examine
 
     form, backend = checked_algorithm(args)
-    if args.skip_bad and not args.test:
-        raise ValueError("--skip-bad is given without --test; expected both: the run decided about its own data.")
-    options = {"batch": args.batch, "test": args.test, "skip_bad": args.skip_bad, "device": args.device}
-    return examine(args.folder, form=form, backend=backend, **options)
+    columns = {field: name for field in (f"{x}_column" for x in COLUMNS) if (name := getattr(args, field))}
+    for option in (["--skip-bad"] if args.skip_bad else []) + [f"--{field}" for field in columns]:
+        if not args.test:
+            raise ValueError(f"{option} is given without --test; expected both: the run decided about its own data.")
+    how = {"form": form, "backend": backend, "batch": args.batch, "device": args.device}
+    return examine(args.folder, test=args.test, skip_bad=args.skip_bad, columns=columns, **how)
 
 
 def add_report(commands) -> None:

@@ -51,10 +51,19 @@ def decode(name: str, source: Any, mode: str = "RGB", remedy: str = "remove it o
             raise ValueError(f"it is {image.width:,} x {image.height:,} pixels; expected at most {LONGEST:,} a side")
         white = _white_of(image)
         if white is None:
-            return _upright(image, image.convert(mode))
+            return _upright(image, _opaque(image).convert(mode))
         # pillow would clip these at 255.
         grey = np.rint(np.asarray(image, dtype=np.float64) * (255 / white)).astype(np.uint8)
         return _upright(image, pillow.fromarray(grey).convert(mode))
+
+
+def _opaque(image: Any) -> Any:
+    """Transparent pixels are white, as on a page: the colour that a file has below them is arbitrary, mostly black."""
+    if "A" not in image.getbands() and "transparency" not in image.info:
+        return image
+    page = need("PIL.Image", "pillow", "train").new("RGBA", image.size, "white")
+    page.alpha_composite(image.convert("RGBA"))
+    return page
 
 
 def _upright(image: Any, found: Any) -> Any:

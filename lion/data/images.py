@@ -347,12 +347,12 @@ def _shapes(sizes: np.ndarray, side: int) -> dict[str, str]:
     before = least if (sizes == sizes[0]).all() else f"{least} to {most}, half of them up to {middle_one}"
     after = f"{side} x {side}"
     same = before == after
-    return {"sizes": f"{before} pixels" + ("" if same else f"; the middle, resized to {after}")}
+    return {"sizes": f"{before} pixels" + ("" if same else f"; resized to {after}, of each the middle")}
 
 
 def _colours(grey: np.ndarray) -> dict[str, str]:
-    share = "all" if grey.all() else f"{grey.sum():,} of {len(grey):,}" if grey.any() else "none"
-    return {"channels": f"3, for colours; {share} of the pictures {'is' if share == 'none' else 'are'} grey"}
+    share = "all" if grey.all() else f"{grey.sum():,} of {len(grey):,}" if grey.any() else "no"
+    return {"channels": f"3, for colours; {share} pictures are grey"}
 
 
 def _labelled(root: Path, files: Files, classes: list[str]) -> tuple[np.ndarray, np.ndarray]:

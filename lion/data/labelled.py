@@ -169,7 +169,7 @@ def _columns(
         if not names:
             raise ValueError(
                 f"{path} has no column with a usual name for its {kind}s ({', '.join(NAMES[kind][:4])}, ...); its "
-                f"columns are {listed(there)}: say which as {kind}_column."
+                f"columns are {listed(there)}: say which: --{kind}_column NAME."
             )
         found += names
     return tuple(found)

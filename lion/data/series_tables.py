@@ -76,7 +76,7 @@ def read_table(asked: Asked) -> Series:
     if found.time and not long:
         raise ValueError(
             f"{path} has a column {found.time!r}, but none in which the rows of a series have the same "
-            f"({', '.join(USUAL['id'])}); its columns are {listed(names)}: say which as id_column."
+            f"({', '.join(USUAL['id'])}); its columns are {listed(names)}: say which: --id_column NAME."
         )
     found = found if long else found._replace(id="")
     by = "".join(f", {what} {name!r}" for what, name in (("series by", found.id), ("sorted by", found.time)) if name)
@@ -171,7 +171,7 @@ def _columns(asked: Asked, names: list[str]) -> Columns:
     if asked.labelled and not found[0]:
         raise ValueError(
             f"{asked.path} has no column with a usual name for its labels ({', '.join(USUAL['label'][:4])}, ...); its "
-            f"columns are {listed(names)}: say which as label_column."
+            f"columns are {listed(names)}: say which: --label_column NAME."
         )
     return Columns(*found)
 

@@ -141,11 +141,12 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
         found = super().facts(train_set, eval_set)
         parts = []
         if train_set.crop and (long := int((train_set.lengths > train_set.crop).sum())):
-            parts.append(f"{plural(long, 'longer text')} in windows of {train_set.crop:,} tokens")
+            parts.append(f"a window of {train_set.crop:,} tokens of {plural(long, 'longer text')}")
         if self.drop_tokens:
-            parts.append(f"without {self.drop_tokens:.0%} of the tokens")
+            parts.append(f"{1 - self.drop_tokens:.0%} of the tokens")
         if parts:
-            found["training"] = f"{', '.join(parts)}, others in every epoch; evaluation and prediction read all"
+            words = " and ".join(parts)
+            found["training"] = f"sees {words}, others in every epoch; evaluation and prediction read all"
         if self.start:
             found["start"] = start_of(self.start).words(self.model)
         if self.token_weights:

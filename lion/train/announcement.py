@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from lion.terminal import several
+from lion.terminal import plural, several
 from lion.train.config import Run
 
 SIZES = (  # names of a config's fields, here and in transformers
@@ -20,7 +20,7 @@ def announcement(
     run: Run, model: nn.Module, steps: int, examples: int, device: torch.device, processes: int
 ) -> Iterator[tuple[str, str]]:
     """The model and its training, for `lion.terminal.facts`; `examples` of the training set."""
-    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    threads = f", {plural(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
     others = f", {processes} processes" if processes > 1 else ""
     yield "model", described(model)
     yield "steps", f"{steps:,} of {run.batch:,} {several(run.task.unit)}: {steps * run.batch / examples:.3g} epochs"

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from lion.configs import checked
 from lion.limits import Batch as BatchSize
 from lion.nn.layers import set_form
-from lion.ops.checks import BackendName, Form
+from lion.ops.checks import BackendName, Form, one_of
 from lion.progress import progress
 from lion.tasks import Batch, Task, Trained
 from lion.train.folder import CONFIG, load_run
 from lion.train.predictions import Guess as Guess
+from lion.train.predictions import most_likely as most_likely
 from lion.train.predictions import predict as predict
-from lion.train.predictions import predict_each as predict_each
 from lion.train.sampler import eval_parts
 
 # Fields of a model's config that its data decides.
@@ -72,28 +72,6 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
-def evaluate(
-    folder: Path,
-    *,
-    form: Form = "auto",
-    backend: BackendName = "auto",
-    batch: int | None = None,
-    test: str = "",
-    skip_bad: bool = False,
-    device: str = "",
-) -> dict[str, float]:
-    """The metrics of a run's eval set.
-
-    Args:
-        form, backend: the algorithm; the metrics are the same.
-        batch: examples at once, by default as in training.
-        test: another eval set, as `Task.test_set` has it: the data of the run is not needed then.
-        skip_bad: leave out what of that cannot be used, whatever the run did with its own data.
-    """
-    options = {"batch": batch, "test": test, "skip_bad": skip_bad, "device": device}
-    return examine(folder, form=form, backend=backend, **options).metrics  # type: ignore[arg-type]
-
-
 class Examined(NamedTuple):
     """A finished run and its eval set, measured."""
 
@@ -115,9 +93,18 @@ def examine(
     batch: int | None = None,
     test: str = "",
     skip_bad: bool = False,
+    columns: Mapping[str, str] | None = None,
     device: str = "",
 ) -> Examined:
-    """`evaluate`, with the values of each example."""
+    """Measure a run on its eval set.
+
+    Args:
+        form, backend: the algorithm; the metrics are the same.
+        batch: examples at once, by default as in training.
+        test: another eval set, as `Task.test_set` has it: the data of the run is not needed then.
+        skip_bad: leave out what of that cannot be used, whatever the run did with its own data.
+        columns: the columns of that, by the fields of the task: {"text_column": "words"}; by default the run's own.
+    """
     trained = load_run(folder, device=device)
     batch = trained.batch if batch is None else checked(BatchSize, batch, "batch")
     set_form(trained.model, form, backend=backend)
@@ -125,6 +112,10 @@ def examine(
     if test:
         if hasattr(task, "skip_bad"):
             task = dataclasses.replace(task, skip_bad=skip_bad)
+        for name, column in (columns or {}).items():
+            known = [x.name for x in dataclasses.fields(task) if x.name.endswith("_column")]
+            one_of(f"the column that is {column!r}", name, known)
+            task = dataclasses.replace(task, **{name: column})
         examples = task.test_set(trained, test)
         if "test" in {field.name for field in dataclasses.fields(task)}:
             task = dataclasses.replace(task, test=test)

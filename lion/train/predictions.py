@@ -40,35 +40,11 @@ def predict(
     best: int = 3,
     batch: int | None = None,
     device: str = "",
-) -> list[list[Guess]]:
-    """The most likely classes of each input, best first; `predict_each` is for numbers, for many inputs, and for inputs
-    that may be wrong. The run's task decides what an input is: the path of an image, a text, a text with a [MASK]."""
-    trained = load_run(folder, device=device)
-    if predicts_numbers(trained):
-        raise WrongRun(f"the run in {folder} predicts numbers, not classes; expected predict_each for those.")
-    set_form(trained.model, form, backend=backend)
-    found = []
-    for result in predictions(trained, plain(trained, inputs), best=best, batch=batch):
-        if result.error is not None:
-            raise result.error
-        found.append(list(result.guesses))
-    return found
-
-
-def predict_each(
-    folder: Path,
-    inputs: Iterable[Any],
-    *,
-    form: Form = "auto",
-    backend: BackendName = "auto",
-    best: int = 3,
-    batch: int | None = None,
-    device: str = "",
 ) -> Iterator[Result]:
     """A result for each input, in order, while they are read: `inputs` may be endless.
 
     Args:
-        inputs: texts, sequences, pairs of texts or paths, as the run's task has them.
+        inputs: what the run's task reads: texts, texts with a [MASK], pairs of texts, sequences, or paths.
         form, backend: the algorithm; the result is the same.
         best: the k most likely classes.
         batch: inputs at once, by default as in training.
@@ -76,6 +52,18 @@ def predict_each(
     trained = load_run(folder, device=device)
     set_form(trained.model, form, backend=backend)
     return predictions(trained, plain(trained, inputs), best=best, batch=batch)
+
+
+def most_likely(results: Iterable[Result]) -> list[list[Guess]]:
+    """The most likely classes of each input, best first; an error among them is raised."""
+    found = []
+    for result in results:
+        if result.error is not None:
+            raise result.error
+        if result.value is not None:
+            raise ValueError(f"{result.input.name} has the value {result.value:.6g}, and no classes.")
+        found.append(list(result.guesses))
+    return found
 
 
 def predictions(

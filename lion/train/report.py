@@ -14,7 +14,7 @@ import torch
 
 from lion import files, machine
 from lion._version import __version__
-from lion.progress import in_kernel, make_bar
+from lion.progress import in_kernel, make_bar, working
 from lion.tasks import Task
 from lion.terminal import duration, facts, milliseconds, several
 from lion.train.clock import Clock
@@ -153,14 +153,15 @@ class Report:
         if self._file is not None:
             with contextlib.suppress(OSError):  # each row has been written by itself, or said why not
                 self._file.close()
-            # ValueError: MPLBACKEND may name a backend of another installation, a notebook's.
-            with contextlib.suppress(ImportError, OSError, ValueError), self.working("drawing the curves"):
-                draw_curves(self.folder.path, self.metric)
         with contextlib.suppress(OSError):
             if self._bar is not None:
                 self._bar.close()
             if self._board is not None:
                 self._board.close()
+        if self._file is not None:
+            # ValueError: MPLBACKEND may name a backend of another installation, a notebook's.
+            with contextlib.suppress(ImportError, OSError, ValueError), working("drawing the curves"):
+                draw_curves(self.folder.path, self.metric)
         if self._file is not None and in_kernel() and (self.folder.path / CURVES).exists():
             from IPython.display import Image, display
 

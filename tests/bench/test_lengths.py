@@ -18,7 +18,7 @@ from lion.bench import lengths
 from lion.cli import main
 from lion.tasks._base import forget
 from lion.tasks.long_range import LongRangeTask
-from lion.train.evaluate import evaluate
+from lion.train.evaluate import examine
 from lion.train.folder import load_run
 from lion.train.loop import train
 from tests import SEED
@@ -109,7 +109,7 @@ def test_the_commonest_token(runs):
 
 def test_at_the_training_length_it_is_the_evaluation(runs):
     (record,) = lengths.run([runs["lion_s"]], times=(1,), tokens=10**9)
-    metrics = evaluate(runs["lion_s"])
+    metrics = examine(runs["lion_s"]).metrics
     assert record["accuracy"] == pytest.approx(metrics["accuracy"], rel=1e-6)
     assert record["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
 
@@ -138,7 +138,7 @@ def test_causal_models(causal_runs, tmp_path, capsys):
 
 def test_at_the_training_length_a_causal_model_has_its_perplexity(causal_runs):
     (record,) = lengths.run([causal_runs["softmax"]], times=(1,), tokens=10**9)
-    assert record["perplexity"] == pytest.approx(evaluate(causal_runs["softmax"])["perplexity"], rel=1e-5)
+    assert record["perplexity"] == pytest.approx(examine(causal_runs["softmax"]).metrics["perplexity"], rel=1e-5)
 
 
 def test_what_a_causal_model_predicts_further_on_is_of_the_whole_text(causal_runs):

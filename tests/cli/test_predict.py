@@ -229,7 +229,7 @@ def test_texts_of_a_table_are_short_and_printable(predict):
 
 def test_a_file_for_results(predict, here):
     out, err, code = predict("text", "a film", "dull", "--out", "out.csv")
-    assert (out, err, code) == ("", "2 results are in out.csv\n", 0)
+    assert (out, err, code) == ("", "2 results in out.csv\n", 0)
     assert len(rows((here / "out.csv").read_text())) == 2
     predict("text", "a film", "--out", "out.json")
     assert len(json.loads((here / "out.json").read_text())) == 1

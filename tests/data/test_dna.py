@@ -425,7 +425,7 @@ def test_numbers_as_labels(tmp_path):
             "x.csv",
             "read,label\nACGT,1\n",
             "{path} has no column with a usual name for its sequences (sequence, sequences, seq, dna, ...); its "
-            "columns are 'read', 'label': say which as sequence_column.",
+            "columns are 'read', 'label': say which: --sequence_column NAME.",
         ),
         ("x.csv", "", "{path} has no rows; expected sequences with labels."),
         (

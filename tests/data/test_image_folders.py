@@ -8,6 +8,7 @@ from PIL import Image
 
 from lion.data import image_folders
 from lion.data.findings import BadData
+from lion.data.image_files import decode
 from lion.data.images import load_images
 from tests.data import pixels, write_folder
 
@@ -92,15 +93,17 @@ def test_what_is_no_picture_is_counted(tmp_path):
 def test_sizes_and_colours(tmp_path):
     write_folder(tmp_path, {"cat": (12, 10), "dog": (30, 14)}, per_class=3)
     notes = both(tmp_path)[0].notes
-    assert notes["sizes"] == "12 x 10 to 30 x 14, half of them up to 30 x 14 pixels; the middle, resized to 8 x 8"
-    assert notes["channels"] == "3, for colours; none of the pictures is grey"
+    assert (
+        notes["sizes"] == "12 x 10 to 30 x 14, half of them up to 30 x 14 pixels; resized to 8 x 8, of each the middle"
+    )
+    assert notes["channels"] == "3, for colours; no pictures are grey"
     for name in ("cat", "dog"):
         for i in range(3):
             grey = np.random.default_rng(i + 3 * (name == "cat")).integers(0, 256, (8, 8), dtype=np.uint8)
             Image.fromarray(grey).save(tmp_path / name / f"{i}.png")
     notes = both(tmp_path)[0].notes
     assert notes["sizes"] == "8 x 8 pixels"
-    assert notes["channels"] == "3, for colours; all of the pictures are grey"
+    assert notes["channels"] == "3, for colours; all pictures are grey"
 
 
 def test_one_class_or_none(tmp_path):
@@ -124,3 +127,16 @@ def test_pictures_that_are_too_many_to_keep(tmp_path, monkeypatch):
     read = both(tmp_path)[0]
     assert (kept.pixels is None, read.pixels is None) == (False, True)
     np.testing.assert_array_equal(pixels(kept, keys), pixels(read, keys))
+
+
+def test_transparent_pixels_are_white(tmp_path):
+    """Whatever colour the file has below them."""
+    ink = np.zeros((4, 4, 4), np.uint8)
+    ink[:2, :, 3] = 255  # black, the lower half transparent
+    Image.fromarray(ink).save(tmp_path / "rgba.png")
+    Image.fromarray(ink).convert("LA").save(tmp_path / "la.png")
+    Image.fromarray((ink[..., 3] == 0).astype(np.uint8)).convert("P").save(tmp_path / "p.gif", transparency=1)
+    for name in ("rgba.png", "la.png", "p.gif"):
+        seen = np.asarray(decode(name, tmp_path / name))
+        assert (seen[:2] == 0).all()
+        assert (seen[2:] == 255).all()

@@ -112,15 +112,15 @@ def test_columns_that_are_not_there(tmp_path):
     with fails(ValueError, f"label_column for {path} is 'label'; expected one of 'words', 'kind'."):
         labelled(path, "words", "label")
     usual = "has no column with a usual name for its texts (text, review, sentence, content, ...)"
-    with fails(ValueError, f"{path} {usual}; its columns are 'words', 'kind': say which as text_column."):
+    with fails(ValueError, f"{path} {usual}; its columns are 'words', 'kind': say which: --text_column NAME."):
         labelled(path)
     usual = "has no column with a usual name for its labels (label, labels, sentiment, class, ...)"
-    with fails(ValueError, f"{path} {usual}; its columns are 'words', 'kind': say which as label_column."):
+    with fails(ValueError, f"{path} {usual}; its columns are 'words', 'kind': say which: --label_column NAME."):
         labelled(path, "words")
     with fails(ValueError, "text_column is ('words',); expected the name of a column, or of two for pairs."):
         labelled(path, ("words",), "kind")
     path.write_text(f"{'long ' * 50},1,x\nb,2,y\n")  # no names at all
-    with pytest.raises(ValueError, match=r"its columns are 'column 1', 'column 2', 'column 3': say which as text_col"):
+    with pytest.raises(ValueError, match=r"its columns are 'column 1', 'column 2', 'column 3': say which: --text_col"):
         labelled(path)
     path.write_text("text,label,text\n")
     with fails(ValueError, f"{path}, line 1 has two columns 'text'; expected different names."):

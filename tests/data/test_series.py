@@ -193,10 +193,10 @@ def test_series_without_labels(tmp_path):
         (
             "x.csv",
             "kind,a,b\nup,1,2\n",
-            "no column with a usual name for its labels .* 'kind', 'a', 'b'.* label_column",
+            "no column with a usual name for its labels .* 'kind', 'a', 'b'.* --label_column",
         ),
         ("x.csv", "label,id\nup,1\n", "has the columns 'label', 'id'; expected some with the values"),
-        ("x.csv", "time,a,label\n1,2,up\n2,2,up\n", "has a column 'time', but none .* say which as id_column"),
+        ("x.csv", "time,a,label\n1,2,up\n2,2,up\n", "has a column 'time', but none .* say which: --id_column NAME"),
         ("x.csv", "id,time,a,label\n1,1,2,up\n2,2,2,up\n", "has a column 'time', but none in which the rows"),
         ("x.csv", "id,t,a,label\n1,1,2,up\n1,noon,2,up\n", "line 3 has 'noon' in 't'; expected a number or a date"),
         ("x.csv", "id,t,a,label\n1,1,2,up\n1,,2,up\n", "line 3 has '' in 't'; expected a number or a date"),

@@ -16,7 +16,7 @@ from lion.cli import main
 from lion.models.positions import placed
 from lion.tasks._base import Task
 from lion.train.config import Run
-from lion.train.evaluate import evaluate
+from lion.train.evaluate import examine
 from tests import SEED
 from tests.tasks.texts import shrunk
 
@@ -141,7 +141,7 @@ def test_pictures(tmp_path, capsys):
     assert facts["sizes"] == "9 x 9 pixels; the middle, resized to 16 x 16"
     assert facts["classes"] == "2: cat 6, dog 6"
     assert facts["split"] == "10 to train on, 2 to evaluate on: a fifth of every class, chosen by content"
-    assert set(evaluate(out)) == {"loss", "accuracy", "macro_f1"}
+    assert set(examine(out).metrics) == {"loss", "accuracy", "macro_f1"}
 
 
 def test_old_runs_keep_their_split(tmp_path):

@@ -15,7 +15,7 @@ from lion.cli import main
 from lion.data.glue import GLUE
 from lion.models.saving import load_model
 from lion.tasks.text_classification import TEXT_SETS, TextClassificationTask
-from lion.train.evaluate import evaluate
+from lion.train.evaluate import examine
 from lion.train.loop import train
 from lion.train.report import read_metrics
 from tests.tasks.texts import shrunk, write_glue
@@ -55,7 +55,7 @@ def test_metrics(name, tmp_path):
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == {"step": 2, **metrics}
     assert metrics.items() <= read_metrics(tmp_path / "run" / "metrics.jsonl")[-1].items()
     for batch in (3, 64):  # however they are cut
-        assert evaluate(tmp_path / "run", batch=batch) == pytest.approx(metrics, rel=1e-3, abs=1e-6)
+        assert examine(tmp_path / "run", batch=batch).metrics == pytest.approx(metrics, rel=1e-3, abs=1e-6)
 
 
 def test_mnli_first(tmp_path):
@@ -73,7 +73,7 @@ def test_mnli_first(tmp_path):
         for parameter, x in old.lion.named_parameters():
             assert torch.equal(new.lion.get_parameter(parameter), x)
         metrics = train(run, tmp_path / f"{name} run")
-        assert evaluate(tmp_path / f"{name} run")[task.metric] == pytest.approx(metrics[task.metric])
+        assert examine(tmp_path / f"{name} run").metrics[task.metric] == pytest.approx(metrics[task.metric])
 
 
 def test_the_same_classes_keep_their_classifier(tmp_path):
@@ -125,8 +125,16 @@ def test_a_file_of_ones_own_to_test_on(texts, tmp_path, capsys):
     wrong.write_text("review,sentiment\na lovely film,fine\na lovely film,pos\n")
     assert main(["eval", str(tmp_path / "run"), "--test", str(wrong), "--skip-bad"]) == 0
     assert "evaluated 1 text\n" in capsys.readouterr().err
-    assert main(["eval", str(tmp_path / "run"), "--skip-bad"]) == 1
-    assert "--skip-bad is given without --test; expected both" in capsys.readouterr().err
+    others = ["--text-column", "words", "--label_column", "kind"]
+    wrong.write_text("n,words,kind\n1,a lovely film,pos\n2,dull,neg\n")
+    assert main(["eval", str(tmp_path / "run"), "--test", str(wrong), *others]) == 0
+    assert "evaluated 2 texts\n" in capsys.readouterr().err
+    assert main(["eval", str(tmp_path / "run"), "--test", str(wrong), "--id_column", "n"]) == 1
+    assert "is 'id_column'; expected one of 'text_column', 'label_column'" in capsys.readouterr().err
+    for option in (["--skip-bad"], others[:2]):
+        assert main(["eval", str(tmp_path / "run"), *option]) == 1
+        said = f"{option[0].replace('-c', '_c')} is given without --test; expected both"
+        assert said in capsys.readouterr().err
 
 
 def test_numbers_to_test_on(tmp_path):

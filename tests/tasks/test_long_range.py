@@ -17,7 +17,7 @@ from lion.models.long_range import LongConfig
 from lion.nn.variants import VARIANTS
 from lion.recipes import long_range as long_recipes
 from lion.tasks.long_range import LongRangeTask
-from lion.train.evaluate import evaluate
+from lion.train.evaluate import examine
 from lion.train.sampler import Sampler
 from tests import SEED
 from tests.data import write_cifar
@@ -45,8 +45,8 @@ def test_listops_from_the_command_line(tmp_path, capsys):
     capsys.readouterr()
     assert main(["eval", str(out), "--test", "test", "--form", "rnn"]) == 0
     assert "accuracy" in capsys.readouterr().out
-    assert evaluate(out, test="test")["loss"] == pytest.approx(
-        evaluate(out, form="full", test="test")["loss"], rel=1e-4
+    assert examine(out, test="test").metrics["loss"] == pytest.approx(
+        examine(out, form="full", test="test").metrics["loss"], rel=1e-4
     )
     assert main(["predict", str(out), "[MAX 1 2 ]"]) == 1
     assert "lion eval" in capsys.readouterr().err
@@ -153,7 +153,7 @@ def test_a_genome(tmp_path, capsys):
     assert all(f" {base} " in shown for base in "ACGT")
     assert main(["predict", str(out), "ACGTT"]) == 1
     assert "has 0 [MASK]; expected one" in capsys.readouterr().err
-    assert evaluate(out)["loss"] == pytest.approx(evaluate(out, form="full")["loss"], rel=1e-4)
+    assert examine(out).metrics["loss"] == pytest.approx(examine(out, form="full").metrics["loss"], rel=1e-4)
     where = tmp_path / "dna.json"
     assert main(["bench", "dna", str(out), "--orders", "2", "--json", str(where)]) == 0
     names = [x["name"] for x in json.loads(where.read_text())["results"]]
@@ -181,7 +181,7 @@ def test_classes_of_sequences(tmp_path, capsys):
     assert "other" in shown
     other = tmp_path / "test.fa"
     other.write_text(">a label=gene\nACGTACGT\n>b label=other\nTTTTACGT\n")
-    assert set(evaluate(out, test=str(other))) == {"loss", "accuracy", "macro_f1"}
+    assert set(examine(out, test=str(other)).metrics) == {"loss", "accuracy", "macro_f1"}
     other = tmp_path / "unknown.fa"
     other.write_text(">a label=exon\nACGTACGT\n")
     assert main(["eval", str(out), "--test", str(other)]) == 1
@@ -196,7 +196,7 @@ def test_numbers_of_sequences(tmp_path, capsys):
     table.write_text("\n".join(["sequence,value", *rows]) + "\n")
     arguments = ["--data", str(table), "--label_column", "value", *TINY, "--steps", "2"]
     assert main(["train", "dna.classify", *arguments, "--out", str(tmp_path / "run")]) == 0
-    assert set(evaluate(tmp_path / "run")) == {"loss", "spearman", "pearson", "rmse"}
+    assert set(examine(tmp_path / "run").metrics) == {"loss", "spearman", "pearson", "rmse"}
     capsys.readouterr()
     assert main(["predict", str(tmp_path / "run"), "--file", str(table), "ACGT", "--format", "jsonl"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

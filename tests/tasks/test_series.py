@@ -16,7 +16,7 @@ from lion.cli import main
 from lion.models.long_range import LongConfig
 from lion.tasks.dna_classification import DnaClassificationTask
 from lion.tasks.series import SeriesTask
-from lion.train.evaluate import evaluate, predict, predict_each
+from lion.train.evaluate import examine, most_likely, predict
 from lion.train.folder import load_run
 from tests import SEED
 
@@ -74,7 +74,7 @@ def test_classes_are_learned(wide, tmp_path, capsys):
     assert main(["train", "series", *arguments, "--out", str(out)]) == 0
     result = json.loads((out / "result.json").read_text())
     assert result["accuracy"] > 0.9
-    again = evaluate(out)
+    again = examine(out).metrics
     assert set(again) == {"loss", "accuracy", "macro_f1"}
     assert again["loss"] == pytest.approx(result["loss"], rel=1e-4)
     other = write_wide(tmp_path / "other.csv", waves(10, seed=SEED + 1), ["fast", "slow"] * 5)
@@ -91,7 +91,7 @@ def test_classes_are_learned(wide, tmp_path, capsys):
     (tmp_path / "one.ts").write_text(f"@classLabel false\n@data\n{fields}\n")
     np.savez(tmp_path / "one.npz", X=row[None])
     inputs = [str(tmp_path / name) for name in ("one.csv", "same.csv", "bare.csv", "one.ts", "one.npz")]
-    guesses = predict(out, inputs)
+    guesses = most_likely(predict(out, inputs))
     assert guesses[0][0].label == "slow"
     assert all(guess == guesses[0] for guess in guesses)
     assert main(["predict", str(out), inputs[0]]) == 0
@@ -125,7 +125,7 @@ def test_several_channels_unequal_lengths_and_gaps(tmp_path, capsys):
     (tmp_path / "one.csv").write_text("step,x,y\n0,1,2\n1,3,\n2,5,6\n")
     (tmp_path / "turned.csv").write_text("y,step,x\n6,2,5\n2,0,1\n,1,3\n")
     (tmp_path / "ts.ts").write_text("@data\n1,3,5:2,?,6\n")
-    one, turned, ts = predict(out, [str(tmp_path / name) for name in ("one.csv", "turned.csv", "ts.ts")])
+    one, turned, ts = most_likely(predict(out, [str(tmp_path / name) for name in ("one.csv", "turned.csv", "ts.ts")]))
     assert one == turned == ts
     (tmp_path / "wrong.csv").write_text("step,x\n0,1\n")
     (tmp_path / "other.csv").write_text("step,x,z\n0,1,2\n")
@@ -134,7 +134,7 @@ def test_several_channels_unequal_lengths_and_gaps(tmp_path, capsys):
         assert main(["predict", str(out), str(tmp_path / name)]) == 1
         assert message in capsys.readouterr().err
         with pytest.raises(ValueError, match="has no column with a usual name for its labels"):
-            evaluate(out, test=str(tmp_path / name))
+            examine(out, test=str(tmp_path / name))
 
 
 def test_a_value_is_not_taken_for_a_label(tmp_path):
@@ -144,9 +144,9 @@ def test_a_value_is_not_taken_for_a_label(tmp_path):
     assert main(["train", "series", "--data", str(tmp_path / "x.tsv"), *TINY, "--out", str(tmp_path / "run")]) == 0
     (tmp_path / "one.tsv").write_text(rows[0] + "\n")
     (tmp_path / "bare.tsv").write_text(rows[0].partition("\t")[2] + "\n")
-    assert len(predict(tmp_path / "run", [str(tmp_path / "one.tsv")])[0]) == 2
+    assert len(most_likely(predict(tmp_path / "run", [str(tmp_path / "one.tsv")]))[0]) == 2
     with pytest.raises(ValueError, match="in 'its first column'; expected one of '1', '2'"):
-        predict(tmp_path / "run", [str(tmp_path / "bare.tsv")])
+        most_likely(predict(tmp_path / "run", [str(tmp_path / "bare.tsv")]))
 
 
 def test_npz_with_a_part_for_evaluation(tmp_path):
@@ -181,7 +181,7 @@ def test_numbers(tmp_path, capsys):
     out = tmp_path / "run"
     arguments = ["--data", str(table), *MODEL, "--batch", "16", "--steps", "60", "--optim.lr", "0.01"]
     assert main(["train", "series", *arguments, "--out", str(out)]) == 0
-    found = evaluate(out)
+    found = examine(out).metrics
     assert set(found) == {"loss", "spearman", "pearson", "rmse"}
     task = load_run(out).task
     mean, std = task.label_scale
@@ -244,7 +244,7 @@ def test_resumed(wide, tmp_path, capsys):
     [
         ("label,a,b\n" + "up,1,2\n" * 9, "'up' in every row of 'label'; expected two classes or more"),
         ("label,a,b\nup,1,2\ndown,3,x\n", "line 3 has 'x' in 'b'; expected a number"),
-        ("a,b\n1,2\n3,4\n", "say which as label_column"),
+        ("a,b\n1,2\n3,4\n", "say which: --label_column NAME"),
         ("", "has no series"),
     ],
 )
@@ -271,7 +271,7 @@ def test_bad_rows_are_skipped(wide, tmp_path, capsys):
     assert facts["skipped"] == f"3 rows: {first}; to evaluate on: 1 row: 1 without a label"
     assert facts["examples"] == f"60 series from {data}, 4 from {test}"
     assert facts["columns"] == "labels from 'label'"
-    assert set(evaluate(tmp_path / "run")) == {"loss", "accuracy", "macro_f1"}
+    assert set(examine(tmp_path / "run").metrics) == {"loss", "accuracy", "macro_f1"}
 
 
 def test_bad_series_of_a_file_do_not_lose_the_others(wide, tmp_path, capsys):
@@ -289,7 +289,7 @@ def test_bad_series_of_a_file_do_not_lose_the_others(wide, tmp_path, capsys):
     assert "4 of 7 inputs have an error" in err
     for number, content in enumerate(bad, 3):  # nothing else in the file
         path.write_text(f"{lines[0]}\n{content}\n")
-        (found,) = predict_each(run, [str(path)])
+        (found,) = predict(run, [str(path)])
         assert found.error is not None, number
         assert found.input.name == str(path)
 
@@ -301,11 +301,11 @@ def test_one_series_with_a_bad_step_is_not_predicted(tmp_path):
     table.write_text("\n".join(["series,step,x,label", *rows]) + "\n")
     assert main(["train", "series", "--data", str(table), *TINY, "--out", str(run)]) == 0
     (tmp_path / "one.csv").write_text("step,x\n0,1\n1,one\n2,1\n3\n")
-    first, second = predict_each(run, [str(tmp_path / "one.csv")])
+    first, second = predict(run, [str(tmp_path / "one.csv")])
     assert "line 3 has 'one' in 'x'" in str(first.error)
     assert "line 5 has 1 fields" in str(second.error)
     (tmp_path / "two.csv").write_text("series,step,x\na,0,1\nb,0,1\na,1,one\nb,1,2\n")
-    first, second = predict_each(run, [str(tmp_path / "two.csv")])
+    first, second = predict(run, [str(tmp_path / "two.csv")])
     assert (first.input.name, first.error) == (f"{tmp_path}/two.csv, b", None)  # by its id
     assert "line 4 has 'one'" in str(second.error)
 

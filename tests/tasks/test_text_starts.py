@@ -14,7 +14,7 @@ from lion import recipes
 from lion.data.tokenizers import load_tokenizer
 from lion.integrations.hf import LionForSequenceClassification
 from lion.tasks import _berts, _starts
-from lion.train.evaluate import evaluate, predict
+from lion.train.evaluate import examine, most_likely, predict
 from lion.train.loop import train
 from tests.tasks.teachers import save_teacher
 from tests.tasks.texts import shrunk
@@ -80,7 +80,7 @@ def test_windows_of_texts_have_no_places(texts, minilm):
     assert training.crop == 32
     assert not held_out.crop
     words = found.facts(training, held_out)["training"]
-    assert "longer texts in windows of 32 tokens" in words
+    assert "a window of 32 tokens of" in words
     assert replace(task, crop=64).resolved().model.positions == "learned"  # no text is longer
     softmax = replace(task, crop=32, model=replace(task.model, variant="softmax")).resolved()
     assert (softmax.model.positions, softmax.crop) == ("learned", 0)
@@ -93,8 +93,8 @@ def test_a_run_that_started_from_a_bert_is_on_its_own(texts, minilm, tmp_path, m
     metrics = train(replace(run, steps=5), tmp_path / "run", resume=True)
     monkeypatch.setattr(_berts, "fetch", no_network)
     forget()
-    assert evaluate(tmp_path / "run") == pytest.approx(metrics)
-    assert len(predict(tmp_path / "run", ["a fine film"])) == 1
+    assert examine(tmp_path / "run").metrics == pytest.approx(metrics)
+    assert len(most_likely(predict(tmp_path / "run", ["a fine film"]))) == 1
 
 
 def no_network(name):

@@ -17,7 +17,7 @@ from lion.cli import main
 from lion.models.saving import load_model
 from lion.tasks.causal import Sampling, generate
 from lion.train.config import Optim
-from lion.train.evaluate import evaluate, predict, predict_each
+from lion.train.evaluate import examine, most_likely, predict
 from lion.train.folder import load_run
 from lion.train.loop import train
 from lion.train.optim import make_optimizer
@@ -35,12 +35,12 @@ def test_hidden_words(texts, tmp_path):
     metrics = train(run, tmp_path / "run")
     assert set(metrics) == {"loss", "accuracy"}
     for form in ("rnn", "full"):
-        again = evaluate(tmp_path / "run", form=form)
+        again = examine(tmp_path / "run", form=form).metrics
         assert again["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
-    guesses = predict(tmp_path / "run", ["the [MASK] was great"], best=2)
+    guesses = most_likely(predict(tmp_path / "run", ["the [MASK] was great"], best=2))
     assert len(guesses[0]) == 2
     with pytest.raises(ValueError, match=r"has 0 \[MASK\]; expected one"):
-        predict(tmp_path / "run", ["no gap"])
+        most_likely(predict(tmp_path / "run", ["no gap"]))
     folder = tmp_path / "run" / "model"
     fill = transformers.pipeline("fill-mask", model=str(folder), tokenizer=str(folder))
     assert fill("the [MASK] was great", top_k=1)[0]["token_str"] == guesses[0][0].label
@@ -68,7 +68,7 @@ def test_classes_of_texts(texts, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split()[-2] == "pos"
     with pytest.raises(ValueError, match="a text is empty"):
-        predict(tmp_path / "run", [" "])
+        most_likely(predict(tmp_path / "run", [" "]))
     with pytest.raises(ValueError, match="no causal language model"):
         generate(tmp_path / "run", "a")
 
@@ -95,10 +95,10 @@ def test_numbers_for_texts(texts, tmp_path, capsys):
     metrics = train(replace(run, steps=3, epochs=0), tmp_path / "run")
     assert set(metrics) == {"loss", "spearman", "pearson", "rmse"}
     assert -1 <= metrics["spearman"] <= 1
-    with pytest.raises(ValueError, match="predicts numbers, not classes; expected predict_each"):
-        predict(tmp_path / "run", ["great"])
+    with pytest.raises(ValueError, match=r"^great has the value [-\d.]+, and no classes\.$"):
+        most_likely(predict(tmp_path / "run", ["great"]))
     texts = ["great film", " ", "great great great film"]
-    found = list(predict_each(tmp_path / "run", iter(texts)))
+    found = list(predict(tmp_path / "run", iter(texts)))
     assert [x.value is None for x in found] == [False, True, False]
     capsys.readouterr()
     assert main(["predict", str(tmp_path / "run"), *texts]) == 1
@@ -140,10 +140,10 @@ def test_pairs(tmp_path, capsys):
     train(replace(run, steps=1, epochs=0), tmp_path / "run")
     for wrong in ("film", "film\tmovie\tplay"):
         with pytest.raises(ValueError, match=r"is of pairs of texts, and this has .; expected TEXT_A<TAB>TEXT_B"):
-            predict(tmp_path / "run", [wrong])
+            most_likely(predict(tmp_path / "run", [wrong]))
     with pytest.raises(ValueError, match="a text is empty"):
-        predict(tmp_path / "run", ["film\t"])
-    with_tab, pair = predict(tmp_path / "run", ["film 1\tmovie 1", ("film 1", "movie 1")])
+        most_likely(predict(tmp_path / "run", ["film\t"]))
+    with_tab, pair = most_likely(predict(tmp_path / "run", ["film 1\tmovie 1", ("film 1", "movie 1")]))
     assert with_tab == pair
     capsys.readouterr()
     assert main(["predict", str(tmp_path / "run"), "--file", str(path), "--format", "csv", "--batch", "7"]) == 0
@@ -189,15 +189,15 @@ def test_an_eval_set_of_its_own(texts, tmp_path):
 
     run = replace(shrunk("mlm", data=str(texts / "*.txt")), steps=2, epochs=0, eval_every=2)
     train(run, tmp_path / "run")
-    other = evaluate(tmp_path / "run", test=str(tmp_path / "new.txt"))
-    assert other["loss"] != evaluate(tmp_path / "run")["loss"]
+    other = examine(tmp_path / "run", test=str(tmp_path / "new.txt")).metrics
+    assert other["loss"] != examine(tmp_path / "run").metrics["loss"]
 
 
 def test_text_that_goes_on(texts, tmp_path, capsys):
     run = replace(shrunk("causal", data=str(texts / "*.txt")), steps=6, epochs=0, eval_every=6)
     metrics = train(run, tmp_path / "run")
     assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
-    assert evaluate(tmp_path / "run", form="rnn")["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
+    assert examine(tmp_path / "run", form="rnn").metrics["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
     pieces = []
     greedy = Sampling(temperature=0)
     made = generate(tmp_path / "run", "the film", tokens=8, sampling=greedy, show=pieces.append)
@@ -213,7 +213,7 @@ def test_text_that_goes_on(texts, tmp_path, capsys):
     assert main(["generate", str(tmp_path / "run"), "--mode", "memory"]) == 1
     assert "expected one of 'recurrence', 'cache', 'attention'" in capsys.readouterr().err
     with pytest.raises(ValueError, match="lion generate"):
-        predict(tmp_path / "run", ["the"])
+        most_likely(predict(tmp_path / "run", ["the"]))
 
 
 MESSAGES = {

@@ -11,7 +11,7 @@ from lion.data.batches import LabelledRows
 from lion.models.heads import TokenWeights
 from lion.tasks._calibration import calibration
 from lion.tasks._token_weights import FOLDS, WORK, count_tokens, fit
-from lion.train.evaluate import evaluate
+from lion.train.evaluate import examine
 from lion.train.loop import train
 from tests.tasks.texts import shrunk
 
@@ -132,7 +132,7 @@ def test_a_run_saves_it_and_uses_it(texts, tmp_path):
     torch.testing.assert_close(whole - given, model.token_weights(ids, None))
     with pytest.raises(ValueError, match="expected input_ids"):
         model(inputs_embeds=torch.zeros(1, 3, model.config.hidden_size))
-    assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(_result(tmp_path / "run")["accuracy"])
+    assert examine(tmp_path / "run").metrics["accuracy"] == pytest.approx(_result(tmp_path / "run")["accuracy"])
 
 
 @pytest.mark.parametrize("size", [30, 50])

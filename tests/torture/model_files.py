@@ -154,9 +154,9 @@ def _auto(name: str) -> Callable[[Path], Any]:
 
 
 def _predict(given: str) -> Callable[[Path], Any]:
-    from lion.train.evaluate import predict
+    from lion.train.evaluate import most_likely, predict
 
-    return lambda folder: predict(folder, [given.format(folder=folder)])
+    return lambda folder: most_likely(predict(folder, [given.format(folder=folder)]))
 
 
 def _generate(folder: Path) -> Any:
