@@ -14,8 +14,12 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
+
+# In a notebook without ipywidgets, libraries that we import look for them; our bars need none.
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 CLEAR = "\x1b[K"  # the rest of the line
 WIDTH = 80  # columns of a notebook

@@ -5,7 +5,6 @@ import os
 import shlex
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 
 from lion import amx
@@ -24,8 +23,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lion.cli.runs import add_eval, add_generate, add_report
     from lion.cli.training import add_distill, add_train, split_fields
 
-    # Of a notebook without ipywidgets: libraries that we import look for them, and our bars need none.
-    warnings.filterwarnings("ignore", message="IProgress not found")
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch: pages of 2 MiB, or long sequences wait for the system
     parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
     parser.add_argument("--version", action="store_true", help="print the version and stop")

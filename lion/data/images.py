@@ -346,8 +346,8 @@ def _shapes(sizes: np.ndarray, side: int) -> dict[str, str]:
     least, middle_one, most = (f"{w:,} x {h:,}" for w, h in by_area[[0, len(by_area) // 2, -1]].tolist())
     before = least if (sizes == sizes[0]).all() else f"{least} to {most}, half of them up to {middle_one}"
     after = f"{side} x {side}"
-    same = before == after
-    return {"sizes": f"{before} pixels" + ("" if same else f"; resized to {after}, of each the middle")}
+    how = f"; {'' if (sizes[:, 0] == sizes[:, 1]).all() else 'cut to the middle square, '}resized to {after}"
+    return {"sizes": f"{before} pixels{'' if before == after else how}"}
 
 
 def _colours(grey: np.ndarray) -> dict[str, str]:

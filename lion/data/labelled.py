@@ -34,10 +34,24 @@ PAIRS = (
     ("text1", "text2"),
     ("text_a", "text_b"),
 )
+TEXTS = ("text", "review", "sentence", "content", "comment", "document", "body", "message", "tweet", "title", "quote")
+LABELS = (
+    "label",
+    "labels",
+    "sentiment",
+    "class",
+    "category",
+    "target",
+    "score",
+    "rating",
+    "stars",
+    "gold_label",
+    "topic",
+)
 NAMES = {
-    "text": ("text", "review", "sentence", "content", "comment", "document", "body", "message", "tweet", "title"),
+    "text": TEXTS,
     "sequence": ("sequence", "sequences", "seq", "dna", "nucleotides", "bases", "text"),
-    "label": ("label", "labels", "sentiment", "class", "category", "target", "score", "rating", "stars", "gold_label"),
+    "label": LABELS,
 }
 
 

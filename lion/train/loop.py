@@ -206,7 +206,8 @@ class Trainer:
                         self._save(done)
                     saved = done
                 if stop:
-                    raise Stopped(f"stopped after step {done:,}, which is saved: continue with --resume", stop)
+                    words = f"stopped after step {done:,}, which is saved; go on: lion train --resume --out"
+                    raise Stopped(f"{words} {self.folder.path}", stop)
         if evaluated < 0:  # there was nothing left to do
             metrics = self.evaluate()
         if saved == self.steps:

@@ -94,7 +94,8 @@ def test_sizes_and_colours(tmp_path):
     write_folder(tmp_path, {"cat": (12, 10), "dog": (30, 14)}, per_class=3)
     notes = both(tmp_path)[0].notes
     assert (
-        notes["sizes"] == "12 x 10 to 30 x 14, half of them up to 30 x 14 pixels; resized to 8 x 8, of each the middle"
+        notes["sizes"]
+        == "12 x 10 to 30 x 14, half of them up to 30 x 14 pixels; cut to the middle square, resized to 8 x 8"
     )
     assert notes["channels"] == "3, for colours; no pictures are grey"
     for name in ("cat", "dog"):

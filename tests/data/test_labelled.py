@@ -75,6 +75,7 @@ def test_formats(tmp_path, ending):
         ({"question": "a", "sentence": "b"}, ("a", "b")),
         ({"sentence": "a", "other": "b"}, "a"),
         ({"title": "b", "Text": "a"}, "a"),
+        ({"year": "b", "Quote": "a"}, "a"),
     ],
 )
 def test_columns_are_found_by_their_usual_names(tmp_path, columns, texts):

@@ -138,7 +138,7 @@ def test_pictures(tmp_path, capsys):
     facts = facts_of(out)
     assert facts["examples"] == f"12 images from {data}"
     assert facts["skipped"] == "4 pictures: 4 that cannot be decoded"
-    assert facts["sizes"] == "9 x 9 pixels; the middle, resized to 16 x 16"
+    assert facts["sizes"] == "9 x 9 pixels; resized to 16 x 16"
     assert facts["classes"] == "2: cat 6, dog 6"
     assert facts["split"] == "10 to train on, 2 to evaluate on: a fifth of every class, chosen by content"
     assert set(examine(out).metrics) == {"loss", "accuracy", "macro_f1"}

@@ -193,7 +193,7 @@ def test_an_eval_set_of_its_own(texts, tmp_path):
     assert other["loss"] != examine(tmp_path / "run").metrics["loss"]
 
 
-def test_text_that_goes_on(texts, tmp_path, capsys):
+def test_text_that_goes_on(texts, tmp_path, capsys, caplog):
     run = replace(shrunk("causal", data=str(texts / "*.txt")), steps=6, epochs=0, eval_every=6)
     metrics = train(run, tmp_path / "run")
     assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
@@ -214,6 +214,9 @@ def test_text_that_goes_on(texts, tmp_path, capsys):
     assert "expected one of 'recurrence', 'cache', 'attention'" in capsys.readouterr().err
     with pytest.raises(ValueError, match="lion generate"):
         most_likely(predict(tmp_path / "run", ["the"]))
+    shutil.rmtree(tmp_path / "run" / "model")  # as of a run that was stopped
+    assert generate(tmp_path / "run", "the film", tokens=8, sampling=greedy) == made
+    assert "is not finished: step 6 of 6, from its last checkpoint" in caplog.text
 
 
 MESSAGES = {

@@ -156,7 +156,7 @@ def test_a_term_signal_saves_and_ends(whole, tmp_path):
     process.terminate()
     _, errors = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
-    assert "which is saved: continue with --resume" in errors
+    assert "which is saved; go on: lion train --resume --out" in errors
     (saved,) = (folder / "checkpoints").iterdir()
     assert int(saved.name.removeprefix("step-")) == len(losses(folder))
 
