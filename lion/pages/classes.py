@@ -25,8 +25,9 @@ def of_classes(run: Examined, baseline: Baseline | None, units: str) -> Outcome:
     found = int((predicted == right).sum())
     title = f"{found / total:.1%} of {total:,} {units} are classified correctly"
     if baseline is not None and baseline.metric == "accuracy":
-        points = 100 * (found / total - baseline.score)
-        title += f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {baseline.name}"
+        points = f"{100 * (found / total - baseline.score):+.1f}"
+        words = f"{points[1:]} points {'below' if points[0] == '-' else 'above'}"
+        title += f", {'as many as by' if float(points) == 0 else words} {baseline.name}"
     often = int(right.bincount().argmax())
     share = float((right == often).double().mean())
     cards = [card(f"{found / total:.1%}", "accuracy on the eval set", f"{found:,} of {total:,} right")]

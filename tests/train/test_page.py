@@ -122,6 +122,8 @@ def test_beside_the_baseline(tmp_path, score, said):
     assert "1,000 texts" in words
     assert ODD in words
     assert "<i>" not in markup
+    (tmp_path / "baseline.json").write_text(json.dumps(BASELINE | {"score": 0.6999}))
+    assert "are classified correctly, as many as by logistic regression on pixels." in page(run)[1]
     # It says nothing of another eval set.
     _, words = page(run._replace(test="other.csv"))
     assert "logistic" not in words
