@@ -35,23 +35,11 @@ PAIRS = (
     ("text_a", "text_b"),
 )
 TEXTS = ("text", "review", "sentence", "content", "comment", "document", "body", "message", "tweet", "title", "quote")
-LABELS = (
-    "label",
-    "labels",
-    "sentiment",
-    "class",
-    "category",
-    "target",
-    "score",
-    "rating",
-    "stars",
-    "gold_label",
-    "topic",
-)
+CLASSES = ("label", "labels", "sentiment", "class", "category", "target")
 NAMES = {
     "text": TEXTS,
     "sequence": ("sequence", "sequences", "seq", "dna", "nucleotides", "bases", "text"),
-    "label": LABELS,
+    "label": (*CLASSES, "score", "rating", "stars", "gold_label", "topic"),
 }
 
 
