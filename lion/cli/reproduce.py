@@ -35,11 +35,11 @@ def add_reproduce(commands) -> None:
     parser.add_argument("--page-only", action="store_true", help="write the pages of what is finished, and run nothing")
     parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="these rows of its tables only")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder of all runs (runs/reproduce)")
-    parser.add_argument("--pages", type=Path, help="folder of the pages (OUT/SCALE)")
+    parser.add_argument("--pages", type=Path, help="folder of the pages and of the record (OUT/SCALE)")
     parser.add_argument(
         "--results",
         type=Path,
-        help="file with a line for each finished run, read and added to (OUT/SCALE/results.jsonl)",
+        help="the record: a line for each finished run, read and added to (PAGES/results.jsonl)",
     )
     add_number(parser, "--at-once", Parts, help="trainings at once, each with its share of the cores (on CPUs: 2)")
     parser.add_argument(
@@ -57,16 +57,15 @@ def _run(args: argparse.Namespace) -> None:
         from lion.reproduce.exhibits import exhibits
         from lion.reproduce.index import write_index
         from lion.reproduce.plan import Plan
-        from lion.reproduce.steps import Workplace
 
         known = exhibits()
     if not args.names:
-        print(listing(known, Workplace(args.out / "laptop", results=args.results)))
+        print(listing(known, _place(args, "laptop")))
         return
     names = list(known) if args.names == ["all"] else args.names
     for name in names:
         one_of("name", name, known)
-    place = Workplace(args.out / args.scale, tuple(args.extra), args.results)
+    place = _place(args, args.scale)
     chosen = {name: _chosen(known[name].make(args.scale), args.rows, name) for name in names}
     launch = shlex.split(args.launch) or [sys.executable]
     plan = Plan(_together(list(chosen.values())), place, args.at_once or _usual(args.launch), launch)
@@ -83,6 +82,13 @@ def _run(args: argparse.Namespace) -> None:
         lost = "".join(f"\n  - {name}: {reason}" for name, reason in plan.failed.items())
         count = f"{len(plan.failed)} of {len(plan.steps)} steps"
         raise ValueError(f"{count} failed; the same command tries them again:{lost}")
+
+
+def _place(args: argparse.Namespace, scale: str) -> "Workplace":
+    from lion.reproduce.steps import RESULTS, Workplace
+
+    results = args.results or (args.pages / RESULTS if args.pages else None)
+    return Workplace(args.out / scale, tuple(args.extra), results)
 
 
 def _usual(launch: str) -> int:

@@ -8,25 +8,30 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from lion.reproduce.exhibits import Cell, Claim, Exhibit, Numbers, ScaleName, Table, Value, register_exhibit
+from lion.reproduce.paper.image_runs import on_cifar10
 from lion.reproduce.readings import SEEDS, accuracy
-from lion.reproduce.steps import seeds
+from lion.reproduce.steps import Step, seeds
 
 TWO_SIDED = "--model.two_sided true"
 COLUMNS = ("LION-S, symmetric", "LION-S, two-sided", "LION-D, symmetric", "LION-D, two-sided", "softmax")
 
 
 class Task(NamedTuple):
+    runs: Callable[..., tuple[Step, ...]]  # of a recipe and its fields
     recipe: str  # with a place for the variant
-    minutes: float
     fields: str = ""  # for the linear variants, which go without positions
 
 
+def _seeds(minutes: float) -> Callable[..., tuple[Step, ...]]:
+    return lambda recipe, *fields: seeds(SEEDS, recipe, *fields, minutes=minutes)
+
+
 TASKS = {
-    "CIFAR-10, 64 patches": Task("cifar10.{}", 8),
-    "CIFAR-10, 256 grey pixels": Task("lra_laptop.image.{}", 8),
-    "ListOps": Task("lra_laptop.listops.{}", 4),
-    "masked words": Task("mlm.{}", 8),
-    "splice junctions": Task("dna.splice_{}", 4, "--model.positions none"),
+    "CIFAR-10, 64 patches": Task(on_cifar10, "cifar10.{}"),
+    "CIFAR-10, 256 grey pixels": Task(_seeds(4), "lra_laptop.image.{}"),
+    "ListOps": Task(_seeds(2), "lra_laptop.listops.{}"),
+    "masked words": Task(_seeds(8), "mlm.{}"),
+    "splice junctions": Task(_seeds(1.5), "dna.splice_{}", "--model.positions none"),
 }
 ABOUT = (
     "Models of lion's own recipes at laptop scale, as many steps for all of a row. Accuracy on the eval set; "
@@ -40,8 +45,8 @@ def _cells(task: Task) -> list[Cell]:
     for variant in ("lion_s", "lion_d"):
         for sides in ("", TWO_SIDED):
             fields = [x for x in (task.fields, sides) if x]
-            found.append(Cell(None, seeds(SEEDS, task.recipe.format(variant), *fields, minutes=task.minutes), accuracy))
-    return [*found, Cell(None, seeds(SEEDS, task.recipe.format("softmax"), minutes=task.minutes), accuracy)]
+            found.append(Cell(None, task.runs(task.recipe.format(variant), *fields), accuracy))
+    return [*found, Cell(None, task.runs(task.recipe.format("softmax")), accuracy)]
 
 
 DIRECTIONS = {
@@ -59,8 +64,8 @@ def _directions() -> Table:
     rows = {}
     for row, (recipe, sides) in DIRECTIONS.items():
         fields = [sides] if sides else []
-        rows[row] = [Cell(None, seeds(SEEDS, recipe.format(x), *fields, minutes=8), accuracy) for x in SCANS.values()]
-    softmax = seeds(SEEDS, "cifar10.softmax", "--model.class_token false --model.pool mean", minutes=8)
+        rows[row] = [Cell(None, on_cifar10(recipe.format(x), *fields), accuracy) for x in SCANS.values()]
+    softmax = on_cifar10("cifar10.softmax", "--model.class_token false --model.pool mean")
     rows["softmax"] = [Cell(None, softmax, accuracy), Cell(None, softmax, accuracy)]
     title = "Directions on CIFAR-10: all rows classify the mean of the patches, without a class token."
     return Table(tuple(SCANS), rows, title=title)

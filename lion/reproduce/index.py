@@ -37,7 +37,7 @@ def write_index(known: Mapping[str, Named], scale: ScaleName, place: Workplace, 
     linked = [
         [tag("a", x.name, href=f"{x.name}/{PAGE}") if x.written else x.name, x.title, x.runs, x.claims] for x in rows
     ]
-    inside = tag("div", panel(table(["", "what it is", "runs", "claims"], linked), NOTE), class_="claims")
+    inside = tag("div", panel(table(["", "what it is", "runs", "claims"], linked), NOTE), class_="claims exhibits")
     path = folder / PAGE
     write(path, f"lion: {title}", opening(title, [], cards), {"Tables and figures": [inside]}, facts)
     lines = [f"# {title}", "", f"{done} of {len(steps)} runs are finished. {NOTE}", ""]

@@ -1,6 +1,7 @@
 """Steps of plans run in the tests' own process: starting another takes many times as long as these small runs."""
 
 import contextlib
+import gc
 import shlex
 import sys
 import time
@@ -46,3 +47,11 @@ def in_process(monkeypatch, request):
 def processes():
     """For tests of the processes themselves."""
     return sys.executable
+
+
+@pytest.fixture(scope="module")
+def little_garbage():
+    """Measuring memory collects garbage first, for which all that torch has loaded need not be looked through."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

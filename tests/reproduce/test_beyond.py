@@ -1,5 +1,7 @@
 """The study of two-sided decays, the costs of plans, and the command itself."""
 
+import re
+
 import pytest
 
 from lion import files, recipes
@@ -98,3 +100,9 @@ def test_a_record_can_be_given(tmp_path, capsys):
     given = ["reproduce", "table1", "--dry-run", "--out", str(tmp_path), "--results", str(results)]
     assert main(given) == 0
     assert "All is finished" in capsys.readouterr().out
+    pages = tmp_path / "pages"  # which have it beside them, unless another is given
+    Record(pages / "results.jsonl").add(step.name, "lion bench agreement", 1.0, {})
+    assert main(["reproduce", "table1", "--dry-run", "--out", str(tmp_path), "--pages", str(pages)]) == 0
+    assert "All is finished" in capsys.readouterr().out
+    assert main(["reproduce", "--out", str(tmp_path), "--pages", str(pages)]) == 0
+    assert re.search(r"^table1 +done ", capsys.readouterr().out, re.MULTILINE)

@@ -1,6 +1,5 @@
 """The forms are one function, and the cost of chunks: the measurements in miniature, and what is claimed of them."""
 
-import gc
 import importlib.util
 import json
 import math
@@ -24,14 +23,7 @@ from tests.reproduce.test_page import finish
 
 SMALL = {"tokens": 5, "dim": 8, "heads": 2}
 real_config_for = vision.config_for
-
-
-@pytest.fixture(autouse=True, scope="module")
-def little_garbage():
-    """Measuring memory collects garbage first, for which all that torch has loaded need not be looked through."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("little_garbage")
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,13 @@ from lion.reproduce.exhibits import (
     first_of,
     register_exhibit,
 )
+from lion.reproduce.paper.image_runs import CIFAR10, on_cifar10
 from lion.reproduce.paper.images import ACCURACY
-from lion.reproduce.readings import SEEDS, accuracy
+from lion.reproduce.readings import accuracy
 from lion.reproduce.steps import Step, seeds, training
 
-MINUTES = 8.0  # of a run on CIFAR-10, on a core
-LONGER = {"vector_decay": 12.0, "2scan": 10.0}  # by a part of the recipe's name
 ABOUT = {
-    "laptop": "CIFAR-10 in place of CIFAR-100: patches of 4 x 4, models of 64 channels and 4 blocks, 3 epochs.",
+    "laptop": f"In place of CIFAR-100, {CIFAR10}.",
     "paper": "CIFAR-100: the tiny model on images of 224 pixels, 300 epochs as DeiT trains on ImageNet.",
 }
 
@@ -32,8 +31,7 @@ def runs(change: str, scale: ScaleName) -> tuple[Step, ...]:
     ablation = change.startswith("ablation.")
     if scale == "paper":
         return seeds(1, change if ablation else f"cifar100.{change}")
-    minutes = next((x for part, x in LONGER.items() if part in change), MINUTES)
-    return seeds(SEEDS, f"{change}_cifar10" if ablation else f"cifar10.{change}", minutes=minutes)
+    return on_cifar10(f"{change}_cifar10" if ablation else f"cifar10.{change}")
 
 
 def accuracies(printed: Mapping[str, tuple[float | str, str]], scale: ScaleName) -> Table:
@@ -171,10 +169,10 @@ DEIT_TEACHER = "--distill.teacher lion.integrations.timm:deit_teacher"
 TEACHER = "the teacher, a convolutional network"
 TEACHING = {
     "laptop": (
-        "CIFAR-10 in patches of 4 x 4, models of 64 channels and 4 blocks, 3 epochs. The paper's teacher is a RegNet, "
-        "a convolutional network, trained on the student's images. Ours is a small one: six convolutional layers "
-        "(305,000 parameters), trained on CIFAR-10 as its students are. A distillation token learns its decisions, "
-        "which are half of the loss; the classifiers of both tokens are averaged."
+        f"{CIFAR10}. The paper's teacher is a RegNet, a convolutional network, trained on the student's images. Ours "
+        "is a small one: six convolutional layers (305,000 parameters), trained on CIFAR-10 as its students are, for 3 "
+        "epochs. A distillation token learns its decisions, which are half of the loss; the classifiers of both tokens "
+        "are averaged."
     ),
     "paper": (
         "ImageNet as DeiT trains it, 300 epochs, the tiny models. The teacher is DeiT's own RegNetY-16GF, from timm "
@@ -197,8 +195,8 @@ def table15(scale: ScaleName) -> Exhibit:
         distilled = seeds(1, "distill.imagenet_lion_s_tiny", DEIT_TEACHER)
         plain = {STUDENT: seeds(1, "imagenet.lion_s_tiny"), VIT: seeds(1, "imagenet.softmax_tiny")}
     else:
-        teacher = training("distill.cifar10_teacher", minutes=12)
-        distilled = seeds(SEEDS, "distill.cifar10_lion_s", "--distill.teacher", teacher, minutes=13)
+        teacher = training("distill.cifar10_teacher", minutes=4)
+        distilled = on_cifar10("distill.cifar10_lion_s", "--distill.teacher", teacher, minutes=3)
         plain = {STUDENT: runs("lion_s", scale), VIT: runs("softmax", scale)}
         rows[TEACHER] = [Cell(None, (teacher,), accuracy)]
     rows |= {

@@ -39,7 +39,7 @@ NO_FURTHER = (
 def trainings(variant: str, scale: ScaleName) -> tuple[Step, ...]:
     if scale == "paper":
         return seeds(SEEDS[scale], f"causal.openwebtext_{variant}")
-    return seeds(SEEDS[scale], f"causal.{variant}", *SMALL, minutes=14)
+    return seeds(SEEDS[scale], f"causal.{variant}", *SMALL, minutes=6)
 
 
 def column(times: int) -> str:
@@ -159,7 +159,7 @@ def figure6(scale: ScaleName) -> Exhibit:
         f"--sizes {SIZE[scale]} --variants lion_s --modes {' '.join(MODES.values())} "
         f"--positions {' '.join(map(str, POSITIONS))} --no-softmax"
     )
-    step = measuring("generate", options, minutes=5 if scale == "laptop" else 0)
+    step = measuring("generate", options, minutes=1 if scale == "laptop" else 0)
     times, memories = (
         {
             row: [Cell(None, (step,), recorded("mode", read, mode=mode, position=x)) for x in POSITIONS]

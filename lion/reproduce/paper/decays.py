@@ -5,17 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from lion.reproduce.exhibits import Cell, Claim, Exhibit, Figure, Numbers, ScaleName, Table, Value, register_exhibit
-from lion.reproduce.steps import Step, measuring, training
+from lion.reproduce.paper.image_runs import on_cifar10
+from lion.reproduce.paper.text_runs import pretraining
+from lion.reproduce.steps import measuring, training
 
 IMAGES, WORDS = "images", "masked words"
 RANGE, FIRST, LAYERS = "range of half-lives", "range at first", "range across layers"
 KEYS = {RANGE: "range", FIRST: "range_first", LAYERS: "across_layers"}
 DIVERSE = 4.0  # times: the range of the half-lives of all heads
 APART = 2.0  # times: the slowest layer's half-life, of the fastest's
-MODELS = {
-    "laptop": {IMAGES: ("cifar10.lion_d", 8.0), WORDS: ("mlm.lion_d", 20.0)},
-    "paper": {IMAGES: ("imagenet.lion_d_small", 0.0), WORDS: ("mlm.c4_lion_d_base", 0.0)},
-}
 ABOUT = {
     "laptop": "LION-D on CIFAR-10 (64 patches, 4 blocks), and as a masked language model on English (128 tokens, 2).",
     "paper": "LION-D at small size on ImageNet, and as a masked language model at base size on C4.",
@@ -52,9 +50,10 @@ def _draw(results: Sequence[Any], path: Path) -> bool:
     claim="The model learns a diverse range of decays, across heads and layers.",
 )
 def figure12(scale: ScaleName) -> Exhibit:
-    looks: dict[str, Step] = {}
-    for row, (recipe, minutes) in MODELS[scale].items():
-        looks[row] = measuring("decays", "", training(recipe, minutes=minutes), minutes=0.2, alone=False)
+    images = on_cifar10("cifar10.lion_d")[0] if scale == "laptop" else training("imagenet.lion_d_small")
+    words = pretraining("lion_d", "base", scale)[0]
+    runs = {IMAGES: images, WORDS: words}
+    looks = {row: measuring("decays", "", run, minutes=0.2, alone=False) for row, run in runs.items()}
     rows = {row: [Cell(None, (step,), _read(key)) for key in KEYS.values()] for row, step in looks.items()}
     claims = []
     for row in looks:

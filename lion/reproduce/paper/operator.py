@@ -168,7 +168,7 @@ def _draw_chunks(results: Sequence[Any], path: Path) -> bool:
 def figure4(scale: ScaleName) -> Exhibit:
     size, pixels, tokens = ("base", 1248, 6085) if scale == "paper" else ("tiny", 768, 2305)
     options = f"--model lion_d --size {size} --pixels {pixels} --chunk-sizes {' '.join(map(str, chunks.CHUNKS))}"
-    step: Step = measuring("chunk", f"{options} --rounds 2", minutes=60 if scale == "paper" else 8)
+    step: Step = measuring("chunk", f"{options} --rounds 2", minutes=60 if scale == "paper" else 3)
     sizes = sorted({min(x, tokens) for x in chunks.CHUNKS})
     rows, names = {}, {}
     for chunk in sizes:
