@@ -66,7 +66,8 @@ def variants() -> str:
     for name, variant in VARIANTS.items():
         layer = LionAttention(DIM, HEADS, name)
         log_decay = layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay
-        decay = "none" if log_decay is None else DECAY_RANKS[log_decay.dim()]
+        one = log_decay[0] if layer.two_sided else log_decay
+        decay = "none" if one is None else DECAY_RANKS[one.dim()] + ", two-sided" * layer.two_sided
         parameters = sum(x.numel() for x in layer.parameters())
         time = "T^2 D" if variant.softmax else "T D V"
         norm = "softmax" if variant.softmax else variant.norm

@@ -51,7 +51,8 @@ class LionAttention(nn.Module):
         heads: number of heads; dim is a multiple of it. (`mamba` has a head per channel.)
         variant: a key of `lion.VARIANTS`.
         features, decay, norm: take the place of the variant's own (FEATURE_MAPS, DECAYS, lion.attention).
-        two_sided: whether each direction has decays of its own. Only then can a layer tell left from right.
+        two_sided: whether each direction has decays of its own, also if the variant's are the same. Only then can a
+            layer tell left from right.
         half_lives: of the first decays, in tokens: of the first head and of the last, the others between them. With
             `two_sided` those in reverse are the other way round. By default the variant's own.
         double_diagonal: count a token's weight of itself twice, as naive sums of both directions do.
@@ -113,7 +114,8 @@ class LionAttention(nn.Module):
         self._check_choices(variant, given, two_sided)
         if not zero_order_hold and not self.variant.state_space_init:
             raise ValueError(f"zero_order_hold is False, and variant {variant!r} does not begin by it; expected True.")
-        self.double_diagonal, self.two_sided = double_diagonal, two_sided
+        self.double_diagonal = double_diagonal
+        self.two_sided = two_sided or (self.variant.two_sided and direction == "both")
         self.form, self.backend, self.chunk_size = form, backend, chunk_size
         self.order_norm = order_norm
         self._set_orders(orders, grid)

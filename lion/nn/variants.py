@@ -32,6 +32,7 @@ class Variant:
     delta: bool = False  # the delta rule
     skip: bool = False  # a learned part of the values goes straight to the output
     tail: tuple[str, ...] = ()  # norm and gate of the output, in this order: keys of tails.OUTPUT_NORMS and GATES
+    two_sided: bool = False  # both directions have decays of their own
     state_space_init: bool = False  # as for the Long Range Arena: q and k of std 0.1, v by zero-order hold
     softmax: bool = False  # not linear at all: the baseline
 
@@ -41,6 +42,13 @@ VARIANTS: dict[str, Variant] = {
     "lion_lit": Variant("no decay", "Table 1, LinAtt + Scaling", norm="sum"),
     "lion_d": Variant("one learned decay per head", "Table 1, RetNet + Scaling", decay="fixed", norm="sum"),
     "lion_s": Variant("a decay per token", "Table 1, Gated RFA", decay="selective", norm="sum"),
+    "lion_s_two_sided": Variant(
+        "a decay per token and direction: it tells left from right",
+        "beyond it",
+        decay="selective",
+        norm="sum",
+        two_sided=True,
+    ),
     "lion_d_diag": Variant(
         "a learned decay per channel, HIPPO's at first",
         "Section 4.5, LION-D (w/ HIPPO)",

@@ -120,8 +120,8 @@ def _check_pair(call: "Call") -> None:
             f"log_decay is a pair of shapes {shapes[0]} and {shapes[1]}; expected both to have one number per head, or "
             "both one per channel."
         )
-    heads = {shape[-1 if len(shape) % 2 else -2] for shape in shapes}
-    if len(heads) > 1:
+    heads = [shape[-1 if len(shape) % 2 else -2] for shape in shapes]  # in a trace tensors, which no set tells apart
+    if any(x != heads[0] for x in heads):
         raise ValueError(
             f"log_decay is a pair of shapes {shapes[0]} and {shapes[1]}; expected as many heads in both: with orders, "
             "H or N * H."

@@ -99,6 +99,19 @@ def lion_s(p, x, H, direction):
     return lion(p, x, H, direction, H, lambda p, raw, H: sigmoid(raw + p["decay.bias"])[..., None])
 
 
+def lion_s_two_sided(p, x, H, direction):
+    """LION-S with a projection and a bias for each direction; in one direction it is LION-S."""
+    if direction != "both":
+        return lion_s(p, x, H, direction)
+    dim = x.shape[-1]
+    q, k, v, there, back = columns(p, x, dim, dim, dim, H, H)
+    q, k, v = shifted_silu(split(q, H)), shifted_silu(split(k, H)), split(v, H)
+    lam = tuple(
+        sigmoid(raw + p[f"decay.directions.{n}.bias"])[..., None].expand(k.shape) for n, raw in enumerate((there, back))
+    )
+    return project(p, scaled_both_ways(q, k, v, lam).flatten(-2))
+
+
 def lion_d_diag(p, x, H, direction):
     return lion(p, x, H, direction, decay=lambda p, raw, H: (-p["decay.log_rate"].exp()).exp())
 
@@ -266,7 +279,19 @@ def gated_deltanet(p, x, H, direction):
 BLOCKS = {
     block.__name__: block
     for block in (
-        *(softmax, lion_lit, lion_d, lion_s, lion_d_diag, lion_s_diag, linatt, linatt_scaled, retnet, retnet_scaled),
+        *(
+            softmax,
+            lion_lit,
+            lion_d,
+            lion_s,
+            lion_s_two_sided,
+            lion_d_diag,
+            lion_s_diag,
+            linatt,
+            linatt_scaled,
+            retnet,
+            retnet_scaled,
+        ),
         *(grfa, mamba2, mamba, rwkv6, gla, hgrn2, xlstm, deltanet, gated_deltanet),
     )
 }

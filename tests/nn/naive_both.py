@@ -12,9 +12,11 @@ def both_ways(q, k, v, decay, own=1.0, between=False):
     """num_i = sum_j q_i . (m_ij k_j) v_j [B, T, H, V] and den_i = sum_j q_i . (m_ij k_j) [B, T, H, 1].
 
     m_ij is the product of the decays of the tokens that are left on the way from j to i: j and those between the two.
-    With `between`, of those between alone (RWKV). m_ii is `own`. The decay is of the shape of k, or broadcasts to it.
+    With `between`, of those between alone (RWKV). m_ii is `own`. The decay is of the shape of k, or broadcasts to it; a
+    pair is what keys to the left and keys to the right of the query pay.
     """
-    decay = torch.as_tensor(decay).expand(k.shape)
+    pair = decay if isinstance(decay, tuple) else (decay, decay)
+    decays = {step: torch.as_tensor(x).expand(k.shape) for step, x in zip((-1, 1), pair, strict=True)}
     T = q.shape[1]
     nums, dens = [], []
     for i in range(T):
@@ -23,7 +25,7 @@ def both_ways(q, k, v, decay, own=1.0, between=False):
         for step in (-1, 1):
             m, j = torch.ones_like(k[:, i]), i + step
             while 0 <= j < T:
-                left = m * decay[:, j]
+                left = m * decays[step][:, j]
                 weight = (q[:, i] * (m if between else left) * k[:, j]).sum(-1, keepdim=True)
                 num, den = num + weight * v[:, j], den + weight
                 m, j = left, j + step
