@@ -1,9 +1,14 @@
-"""All but the CPU kernels is in pyproject.toml. They are compiled if they can be: lion runs without them too."""
+"""All but the CPU kernels is in pyproject.toml. They are compiled if they can be: lion runs without them too.
 
+One wheel serves every Python and every torch of a platform: py3-none-PLATFORM with kernels, py3-none-any without.
+"""
+
+import platform
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).parent
@@ -31,7 +36,24 @@ class BuildKernels(build_ext):
         pass  # build_extension has put it there
 
 
+class Wheel(bdist_wheel):
+    """Builds first: the wheel's tag depends on whether there are kernels."""
+
+    def run(self):
+        self.run_command("build")
+        self.skip_build = True
+        if not self.get_finalized_command("build_ext").get_outputs():
+            self.distribution.ext_modules, self.root_is_pure = [], True
+        super().run()
+
+    def get_tag(self):
+        if self.root_is_pure:
+            return "py3", "none", "any"
+        where = super().get_tag()[2]
+        return "py3", "none", where.replace("universal2", platform.machine())  # macOS: one processor's kernels
+
+
 setup(
     ext_modules=[Extension("lion.ops.cpu.liblion_cpu", sources=[])],
-    cmdclass={"build_ext": BuildKernels},
+    cmdclass={"build_ext": BuildKernels, "bdist_wheel": Wheel},
 )

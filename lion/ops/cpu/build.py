@@ -41,6 +41,10 @@ class BuildError(Exception):
 
 def build(target: Path, *, extra_flags: Sequence[str] = (), instruction_sets: dict[str, InstructionSet] | None = None):
     """Write the shared library to `target`, or raise a BuildError."""
+    if not SOURCES.exists():
+        raise BuildError(
+            "wheels have no C++ sources: pip install --force-reinstall --no-deps --no-binary :all: lion-attention"
+        )
     compiler = find_compiler()
     wanted = instruction_sets or INSTRUCTION_SETS.get(platform.machine(), BASELINE)
     flags = [*FLAGS, *extra_flags]

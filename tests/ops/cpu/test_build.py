@@ -176,6 +176,13 @@ def test_without_a_compiler_the_reason_is_kept(tmp_path, monkeypatch):
     assert build.build_into(tmp_path) == "c++ failed to compile the kernels: kernels.cpp:1: error: out of luck"
 
 
+def test_without_the_sources_the_reason_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "SOURCES", tmp_path / "src")
+    assert build.build_into(tmp_path) == (
+        "wheels have no C++ sources: pip install --force-reinstall --no-deps --no-binary :all: lion-attention"
+    )
+
+
 def test_a_broken_library_is_a_reason_too(tmp_path, monkeypatch):
     broken = tmp_path / build.NAME
     broken.write_bytes(b"nothing of the kind")

@@ -48,7 +48,7 @@ class DiagonalForward : public ForwardPass<T> {
                    {&p_.v, p_.V},
                    {&p_.q, p_.D},
                    {&head_.log_decay(visit.from_right), p_.D, true},
-                   {&p_.out, p_.V, p_.wide_out}},
+                   {&p_.out, p_.V, p_.wide_out != 0}},
                   x.prefetch);
   }
 
