@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import logging
+import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from lion import checksums, files
 from lion._version import __version__
 from lion.configs import checked, from_json, to_json
 from lion.machine import outline
+from lion.models.card import CARD, write_card
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.vision import VisionConfig, VisionModel
 from lion.terminal import short
@@ -71,17 +73,31 @@ class Description(NamedTuple):
         return model(given)
 
 
-def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Tensor] | None = None) -> None:
+def save_model(
+    model: nn.Module,
+    folder: Path | str,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    about: Mapping[str, str] | None = None,
+) -> None:
     """Write a model into a folder, and replace one that is there; `weights` take the place of the model's own.
 
-    A model of transformers' kind is written for `from_pretrained`.
+    A model of transformers' kind is written for `from_pretrained`. Beside the weights there is a model card, README.md;
+    `about` are rows of it, on the data and the metrics. A README.md that somebody has written or edited stays.
     """
     folder = Path(folder)
     save_pretrained: Callable[..., object] | None = getattr(model, "save_pretrained", None)
     if save_pretrained is not None:
         state = None if weights is None else dict(weights)
+
+        def write(unfinished: Path) -> None:
+            if (folder / CARD).is_file():
+                shutil.copyfile(folder / CARD, unfinished / CARD)
+            save_pretrained(unfinished, state_dict=state)
+            write_card(model, unfinished, about)
+
         with quietly():
-            files.replace_folder(folder, lambda unfinished: save_pretrained(unfinished, state_dict=state))
+            files.replace_folder(folder, write)
         return
     description = Description(_kind(model), to_json(model.config), __version__)._asdict()
     tensors = files.apart(model.state_dict() if weights is None else weights)
@@ -92,6 +108,7 @@ def save_model(model: nn.Module, folder: Path | str, *, weights: Mapping[str, Te
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / CONFIG, description)
     files.replace(folder / WEIGHTS, lambda path: checksums.copy(content, path))
+    write_card(model, folder, about)
 
 
 def load_model(folder: Path | str, *, device: torch.device | str = "cpu") -> nn.Module:

@@ -5,15 +5,9 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from lion.models.card import sizes
 from lion.terminal import plural, several
 from lion.train.config import Run
-
-SIZES = (  # names of a config's fields, here and in transformers
-    ("variant",),
-    ("dim", "hidden_size"),
-    ("depth", "num_hidden_layers"),
-    ("heads", "num_attention_heads"),
-)
 
 
 def announcement(
@@ -30,7 +24,7 @@ def announcement(
 def described(model: nn.Module) -> str:
     """A model's variant and sizes."""
     config, count = getattr(model, "config", None), sum(x.numel() for x in model.parameters())
-    found = [next((getattr(config, name) for name in names if hasattr(config, name)), None) for names in SIZES]
+    found = sizes(config)
     if None in found:
         return f"{type(model).__name__}, {count:,} parameters"
     return "{}, dim {}, depth {}, heads {}: {:,} parameters".format(*found, count)

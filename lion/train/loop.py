@@ -362,18 +362,27 @@ class Trainer:
             weights = {name: whole(x) for name, x in self.bare.state_dict().items()}
             if self.main:
                 with self.folder.writing("the model"):
-                    save_model(self.bare, self.folder.path / "model", weights=weights)
+                    save_model(self.bare, self.folder.path / "model", weights=weights, about=self._about(metrics))
                     self.task.save_beside(self.folder.path / "model")
         if self.main:
             self.folder.write_json("result.json", {"step": self.steps, **metrics})
         # A process that ends while gloo's threads still hold tensors of the last exchange may abort (pytorch#179291).
         self.accelerator.wait_for_everyone()
 
+    def _about(self, metrics: dict[str, float]) -> dict[str, str]:
+        """The model card's rows on training."""
+        rows = self.task.facts(self.train_set, self.eval_set) | dict(self._announcement())
+        del rows["model"]  # the card has its own
+        return rows | {"eval set": ", ".join(f"{name} {x:.4g}" for name, x in metrics.items())}
+
+    def _announcement(self) -> Iterator[tuple[str, str]]:
+        world, count = self.accelerator.num_processes, len(self.train_set)
+        return announcement(self.config, self.bare, self.steps, count, self.device, world)
+
     def _tell(self) -> None:
         """Say what was read, and what will be trained."""
         self.report.read(self.task.facts(self.train_set, self.eval_set))
-        world, count = self.accelerator.num_processes, len(self.train_set)
-        self.report.say(facts(announcement(self.config, self.bare, self.steps, count, self.device, world)))
+        self.report.say(facts(self._announcement()))
         if self.main and self.config.baseline:
             fit_simple(self.task, self.folder, self.report)
 

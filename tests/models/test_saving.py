@@ -35,7 +35,8 @@ def test_every_model_comes_back(name, tmp_path):
     assert back.config == model.config
     assert same(back, model)
     assert all(x.requires_grad for x in back.parameters())
-    assert sorted(x.name for x in (tmp_path / "new" / "folder").iterdir()) == ["config.json", "model.safetensors"]
+    files = sorted(x.name for x in (tmp_path / "new" / "folder").iterdir())
+    assert files == ["README.md", "config.json", "model.safetensors"]
 
 
 def test_outputs_are_the_same_to_the_bit(tmp_path):

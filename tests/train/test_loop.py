@@ -67,6 +67,9 @@ def test_it_learns_and_leaves_everything(tmp_path):
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 2
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result == {"step": 150, **metrics}
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert f"accuracy {metrics['accuracy']:.4g}" in card
+    assert "| steps | 150 of " in card
 
 
 def test_it_repeats_itself(whole, tmp_path):

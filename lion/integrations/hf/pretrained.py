@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 from lion import checksums, files
 from lion.integrations.hf.damage import check_index, check_shapes, naming
 from lion.models.blocks import NO_WEIGHTS, no_weights
+from lion.models.card import write_card
 
 
 class LionBase(PreTrainedModel):
@@ -42,12 +43,14 @@ class LionBase(PreTrainedModel):
         )
 
     def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **options: Any) -> None:
-        """As transformers has it; weights get a checksum (lion.checksums)."""
+        """As transformers has it; weights get a checksum (lion.checksums), and the folder a model card."""
         folder = Path(save_directory)
         before = checksums.times(folder)
         super().save_pretrained(save_directory, is_main_process, *args, **options)
         if is_main_process and not options.get("distributed_checkpoint"):  # whose files other processes may be writing
             checksums.add(folder, before)
+        if is_main_process:
+            write_card(self, folder)
 
     def _upload_modified_files(
         self, working_dir: Any, repo_id: str, files_timestamps: Any, *args: Any, **options: Any
