@@ -15,6 +15,16 @@ class Package(NamedTuple):
     module: str = ""  # to import, where its name differs
 
 
+EXTRAS = {  # what they are for
+    "cli": "pictures and progress bars: lion demo, lion bench, lion list --draw",
+    "train": "lion train, eval and predict: images, DNA, series, the Long Range Arena",
+    "text": "lion train text, mlm and causal, lion distill and generate; it has train and hf",
+    "hf": "Hugging Face's transformers: lion.integrations.hf",
+    "timm": "timm: lion.integrations.timm, its augmentations",
+    "tables": ".parquet and .arrow files",
+    "hub": "data sets of Hugging Face's hub, hf://owner/name",
+}
+INCLUDED = {"train": ("cli",), "text": ("train", "hf")}  # extras that an extra brings along
 OPTIONAL = {
     "matplotlib": Package("cli"),
     "tqdm": Package("cli"),
@@ -43,6 +53,21 @@ for name, module in json.loads(sys.argv[1]).items():
         problem = " ".join(f"{type(error).__name__}: {error}".split())
     print("LION", json.dumps([name, problem]), flush=True)
 """
+
+
+def extras() -> list[tuple[str, str, str]]:
+    """Every extra: what it is for, and whether it is installed, or what is missing and the command."""
+    missing = {name for name in OPTIONAL if _version(name) is None}
+    rows = []
+    for extra, purpose in EXTRAS.items():
+        lacking = [name for name in OPTIONAL if name in missing and OPTIONAL[name].extra in _with_included(extra)]
+        command = f"pip install 'lion-attention[{extra}]'"
+        rows.append((extra, purpose, f"without {', '.join(lacking)}: {command}" if lacking else "installed"))
+    return rows
+
+
+def _with_included(extra: str) -> set[str]:
+    return {extra}.union(*map(_with_included, INCLUDED.get(extra, ())))
 
 
 def packages() -> list[tuple[str, str]]:

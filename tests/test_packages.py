@@ -93,10 +93,60 @@ def test_a_package_that_never_loads(tmp_path, monkeypatch):
     assert packages.problems_of(["zarr"]) == {"zarr": "it takes longer than 1 seconds"}
 
 
+def extras_of_the_project():
+    text = (ROOT / "pyproject.toml").read_text()
+    text = text[text.index("[project.optional-dependencies]") : text.index("[project.scripts]")]
+    return dict(re.findall(r"^(\w+) = \[(.*?)\](?:  #.*)?$", text, flags=re.MULTILINE))
+
+
 def test_every_extra_names_its_packages():
     """The table has what pyproject.toml asks for, under the extra that brings it."""
-    text = (ROOT / "pyproject.toml").read_text()
-    extras = dict(re.findall(r"^(\w+) = \[(.*?)\](?:  #.*)?$", text, flags=re.MULTILINE))
+    extras = extras_of_the_project()
     for name, package in packages.OPTIONAL.items():
         wanted = "timm" if name == "torchvision" else name  # which timm brings
         assert f'"{wanted}' in extras[package.extra], name
+
+
+def test_doctor_has_every_extra(monkeypatch):
+    extras = extras_of_the_project()
+    assert {*packages.EXTRAS, "dev"} == {*extras}
+    for extra, wanted in extras.items():
+        if extra != "dev":
+            inside = re.findall(r"lion-attention\[([\w,]+)\]", wanted)
+            assert packages.INCLUDED.get(extra, ()) == tuple(",".join(inside).split(",") if inside else ())
+    there = {"matplotlib", "tqdm", "accelerate", "pillow", "scikit-learn", "tensorboard"}
+    monkeypatch.setattr(packages, "_version", lambda name: "1.2" if name in there else None)
+    rows = {extra: state for extra, _, state in packages.extras()}
+    assert rows["cli"] == "installed"
+    assert rows["train"] == "without zarr: pip install 'lion-attention[train]'"
+    assert rows["text"] == "without zarr, transformers, tokenizers: pip install 'lion-attention[text]'"
+    assert rows["tables"] == "without pyarrow: pip install 'lion-attention[tables]'"
+
+
+CORE = """
+import importlib.abc, sys
+hidden = {missing!r}
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden())
+from lion.cli import main
+for command in {commands!r}:
+    print(">", main(command.split()), flush=True)
+"""
+
+
+def test_commands_without_extras_name_the_one_they_need(tmp_path):
+    """In one process that sees the core's packages only."""
+    missing = [package.module.split(".")[0] or name for name, package in packages.OPTIONAL.items()]
+    needs = {"demo": "train", "train digits.lion_s": "train", "train mlm": "text", "list backends --draw x.png": "cli"}
+    code = CORE.format(missing=missing, commands=list(needs))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert "Traceback" not in done.stderr
+    said = [line for line in done.stderr.splitlines() if "is needed for this" in line]
+    extras = [re.search(r"pip install 'lion-attention\[(\w+)\]'", line)[1] for line in said]
+    assert extras == list(needs.values()), done.stderr
+    assert done.stdout.count("> 1") == len(needs)
+    assert not any(tmp_path.iterdir())

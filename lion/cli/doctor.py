@@ -15,7 +15,7 @@ from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
 from lion.ops.cpu import library
 from lion.ops.kernels import BACKENDS, DECAYS, FORMS, KERNELS, why_not_compiled
-from lion.packages import packages
+from lion.packages import extras, packages
 from lion.terminal import table
 
 
@@ -44,6 +44,7 @@ def doctor() -> str:
     return "\n\n".join(
         [
             table(("package", "version"), installed),
+            table(("extra", "what it is for", ""), extras()),
             table(("machine", ""), machine),
             table(("backend", "device", ""), found),
             kernels(),

@@ -95,7 +95,7 @@ def _run(args: argparse.Namespace) -> None:
         print(json.dumps(run.to_json(), indent=2))
         return
     with working("loading PyTorch"):
-        need("accelerate", "accelerate", "train")
+        need("accelerate", "accelerate", "text" if hasattr(run.task, "text_tokenizer") else "train")
         from lion.pages.run import PAGE
         from lion.train.loop import train
 
