@@ -13,6 +13,7 @@ from lion.optional import torchvision_remedy
 class Package(NamedTuple):
     extra: str  # the extra of lion-attention that installs it
     module: str = ""  # to import, where its name differs
+    python: tuple[int, int] = (3, 10)  # the extra installs it from this version on
 
 
 EXTRAS = {  # what they are for
@@ -32,7 +33,7 @@ OPTIONAL = {
     "pillow": Package("train", "PIL.Image"),
     "scikit-learn": Package("train", "sklearn"),
     "tensorboard": Package("train"),
-    "zarr": Package("train"),
+    "zarr": Package("train", python=(3, 11)),
     "torchvision": Package("timm"),
     "timm": Package("timm"),
     "transformers": Package("hf"),
@@ -57,7 +58,7 @@ for name, module in json.loads(sys.argv[1]).items():
 
 def extras() -> list[tuple[str, str, str]]:
     """Every extra: what it is for, and whether it is installed, or what is missing and the command."""
-    missing = {name for name in OPTIONAL if _version(name) is None}
+    missing = {name for name, x in OPTIONAL.items() if sys.version_info >= x.python and _version(name) is None}
     rows = []
     for extra, purpose in EXTRAS.items():
         lacking = [name for name in OPTIONAL if name in missing and OPTIONAL[name].extra in _with_included(extra)]
