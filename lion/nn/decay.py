@@ -19,15 +19,26 @@ class Gates(NamedTuple):
     factor: Tensor | None = None  # [B, T, H], of the values: a gain that no log space is needed for
 
 
+class Steps(NamedTuple):
+    """A log_decay that is -step * rate, before they are multiplied."""
+
+    step: Any  # [B, T, H]
+    rate: Any  # [H, D]
+
+
 class Decay(nn.Module):
     """Made of the heads, and of the key channels of each. A subclass whose `forward` returns a log_gain or a factor,
     too, sets `gates = True`."""
 
     columns: int  # of the projection
     gates = False  # whether it makes more than decays
+    stepped = False  # whether it has `in_steps`: the same as `forward`, with `Steps` in place of log_decay
 
     def forward(self, x: Tensor) -> Gates:
         """x [B, T, columns], as projected: a bias is the decay's own to add."""
+        raise NotImplementedError
+
+    def in_steps(self, x: Tensor) -> Gates:
         raise NotImplementedError
 
     def begin_with(self, half_lives: Tensor) -> None:
@@ -67,12 +78,18 @@ class TwoSided(Decay):
         super().__init__()
         self.directions = nn.ModuleList([forward, reverse])
         self.columns = forward.columns + reverse.columns
-        self.gates = forward.gates
+        self.gates, self.stepped = forward.gates, forward.stepped
 
     def forward(self, x: Tensor) -> Gates:
+        return self._pair(x, [decay.forward for decay in self.directions])
+
+    def in_steps(self, x: Tensor) -> Gates:
+        return self._pair(x, [cast(Decay, decay).in_steps for decay in self.directions])
+
+    def _pair(self, x: Tensor, made: Sequence[Callable[[Tensor], Gates]]) -> Gates:
         parts = x.split([decay.columns for decay in self.directions], -1)
-        forward, reverse = (decay(part) for decay, part in zip(self.directions, parts, strict=True))
-        means = ((a + b) / 2 if a is not None else None for a, b in zip(forward[1:], reverse[1:], strict=True))
+        forward, reverse = (make(part) for make, part in zip(made, parts, strict=True))
+        means = (None if a is None or b is None else (a + b) / 2 for a, b in zip(forward[1:], reverse[1:], strict=True))
         return Gates((forward.log_decay, reverse.log_decay), *means)
 
     def begin_with(self, half_lives: Tensor) -> None:
@@ -256,16 +273,19 @@ class StateSpace(Decay):
         super().__init__()
         self.columns = heads
         self.diagonal, self.gates = diagonal, factor
+        self.stepped = diagonal
         rates = torch.arange(1, channels + 1).expand(heads, -1) if diagonal else evenly(1, 16, heads)
         self.log_rate = nn.Parameter(rates.float().log())
         steps = 10 ** evenly(-3, -1, heads)
         self.bias = nn.Parameter(steps.expm1().log())  # softplus of it is the step
 
     def forward(self, x: Tensor) -> Gates:
+        (step, rate), _, factor = self.in_steps(x)
+        return Gates(-(step[..., None] if self.diagonal else step) * rate, factor=factor)
+
+    def in_steps(self, x: Tensor) -> Gates:
         step = F.softplus(x + self.bias)
-        rate = self.log_rate.exp()
-        log_decay = -(step[..., None] if self.diagonal else step) * rate
-        return Gates(log_decay, factor=step if self.gates else None)
+        return Gates(Steps(step, self.log_rate.exp()), factor=step if self.gates else None)
 
 
 class Complementary(Decay):

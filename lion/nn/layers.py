@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lion import legacy
 from lion.nn.arrival import charge_for_leaving, with_entry
 from lion.nn.between import attention_between
-from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, TwoSided, geometric, heads_axis
+from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, Steps, TwoSided, geometric, heads_axis
 from lion.nn.feature_maps import FEATURE_MAPS
 from lion.nn.orders import ORDER_NORMS, ORDERS, decays_of, grid_orders
 from lion.nn.softmax import softmax_attention, softmax_step
@@ -149,6 +149,7 @@ class LionAttention(nn.Module):
         norms = [OUTPUT_NORMS[step](self.heads, self.value_channels) for step in chosen.tail if step in OUTPUT_NORMS]
         self.output_norm = norms[0] if norms else None
         self._at_once = self._can_mix_at_once()
+        self._in_steps = self._can_mix_in_steps()
         if chosen.state_space_init:
             self._state_space_init(zero_order_hold)
 
@@ -175,6 +176,10 @@ class LionAttention(nn.Module):
         for path in fused(self.backend) if self._at_once and not piece else ():
             if self.variant.features in path.FEATURES and path.available(columns, self.form):
                 return self._finish(*self._mix_at_once(path, columns, mask, cu_seqlens, orders))
+        for path in fused(self.backend) if self._in_steps and not piece else ():
+            if path.selective_available(columns, self.form):
+                y = self._tokens(columns, in_steps=True)
+                return self.finish(self._mix_in_steps(path, y, mask, cu_seqlens, orders), y)
         y = self._tokens(columns)
         mixed = self.mix(
             y,
@@ -301,6 +306,34 @@ class LionAttention(nn.Module):
         )
         return out, gate
 
+    def _can_mix_in_steps(self) -> bool:
+        """Whether a state space's decays need not be multiplied out: one head per channel, whose keys all share."""
+        chosen = self.variant
+        shared = chosen.keys == "shared" and self.value_channels == 1 and self.order_norm == "joint"
+        return shared and self.decay.stepped and chosen.norm == "none" and self.self_weight() is None
+
+    def _mix_in_steps(
+        self, path: Any, y: Tokens, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None
+    ) -> Tensor:
+        """`mix` of `_tokens` in steps, by a backend's fused path."""
+        decays: Any = y.log_decay
+        forward, reverse = decays if self.two_sided else (decays, Steps(None, None))
+        step = forward.step
+        if self.direction != "both":
+            step = charge_for_leaving(step, self.heads, self.direction, mask, orders)
+        out = path.selective(
+            y.q[:, :, 0],
+            y.k[:, :, 0],
+            y.v[..., 0],
+            (step, reverse.step),
+            (forward.rate, reverse.rate),
+            direction=self.direction,
+            mask=mask,
+            cu_seqlens=cu_seqlens,
+            orders=orders,
+        )
+        return out[..., None]
+
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """The next token, [B, dim], of a causal layer, and the `State` to give with the one after it.
 
@@ -351,11 +384,12 @@ class LionAttention(nn.Module):
         """The output [B, T, dim], of the mixed values [B, T, H, V]."""
         return self._finish(mixed, y.gate, y.values)
 
-    def _tokens(self, columns: Tensor) -> Tokens:
+    def _tokens(self, columns: Tensor, *, in_steps: bool = False) -> Tokens:
+        """With `in_steps` decays are `Steps`, and queries and keys that all heads share [B, T, 1, D]."""
         q, k, v, decay, beta, gate, _ = columns.split(list(self.columns.values()), -1)
         heads = 1 if self.variant.keys == "shared" else self.heads
         wide = accumulation_dtype(columns)
-        log_decay, log_gain, factor = self.decay(decay.to(wide))
+        log_decay, log_gain, factor = (self.decay.in_steps if in_steps else self.decay)(decay.to(wide))
         q, k = (y.unflatten(-1, (heads, -1)) for y in (q, k))
         if self.variant.keys == "complement":
             q, q_scale = self.features(q)
@@ -372,7 +406,7 @@ class LionAttention(nn.Module):
             q = q * q_scale[..., None].exp()
         if self.variant.scaled:
             q = q * q.shape[-1] ** -0.5
-        if heads == 1:
+        if heads == 1 and not in_steps:
             q, k = (y.expand(-1, -1, self.heads, -1) for y in (q, k))
         values = v = v.unflatten(-1, (self.heads, self.value_channels))
         if factor is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lion.ops.cpu import delta as cpu_delta
 from lion.ops.cpu import features, projected, scan
+from lion.ops.cpu import selective as cpu_selective
 from lion.ops.cpu.library import NO_OUTPUT, NONE, RAW
 from lion.ops.cpu.problem import Arguments as Scan
 from lion.ops.torch import delta, dense
@@ -629,6 +630,68 @@ def delta_backward_reference(x: Arguments) -> list[Tensor | None]:
     return [torch.empty(0) if y is None else y for y in gradients(functools.partial(delta_plainly, x), inputs, grads)]
 
 
+# cpu_selective and cpu_selective_backward
+
+SELECTIVE = {
+    "q": Rule("BTD"),
+    "k": Rule("BTD"),
+    "v": Rule("BTH"),
+    "step": Rule("BTH"),
+    "step_reverse": Rule("BTH", optional=True),
+    "rate": Rule("HD"),
+    "rate_reverse": Rule("HD", optional=True),
+}
+
+
+def selective_call(random: Random) -> Arguments:
+    sizes = {"B": random.choice((1, 2)), "T": random.choice((0, 1, 7, 40)), "H": random.choice((1, 3, 32, 70))}
+    sizes |= {"D": random.choice((1, 4, 17))}
+    dtype, maybe = random.choice(FLOATS[:2]), lambda: random.random() < 0.4
+    x: Arguments = {name: torch.rand([sizes[y] for y in rule.shapes]).to(dtype) for name, rule in SELECTIVE.items()}
+    if maybe():
+        x |= {"step_reverse": None, "rate_reverse": None}
+    B, T = sizes["B"], sizes["T"]
+    x["mask"] = torch.rand(B, T) > 0.3 if maybe() else None
+    x["cu_seqlens"] = torch.tensor([0, T // 2, T]) if B == 1 and maybe() else None
+    x["orders"] = permutations(T, random.choice((1, 2)), x["cu_seqlens"]) if maybe() else None
+    return x | {"direction": random.choice((1, 2, 3, 3))}
+
+
+def selective_fits(x: Arguments) -> bool:
+    tokens = {name: OF_TOKENS[name] for name in ("mask", "cu_seqlens", "orders")}
+    sizes: dict[str, int] = {}
+    if not shapes_fit(x, SELECTIVE | tokens, FLOATS[:2], sizes) or x["direction"] not in DIRECTIONS:
+        return False
+    paired = (x["step_reverse"] is None) == (x["rate_reverse"] is None)
+    packed = x["cu_seqlens"] is None or (sizes["B"] == 1 and sizes["S"] > 1)
+    if not (paired and packed and sizes["D"] > 0 and sizes.get("N", 1) > 0):
+        return False
+    decays = [y for name, y in x.items() if name.startswith(("step", "rate")) and y is not None]
+    return x["q"].is_meta or (all(((y >= 0) & y.isfinite()).all() for y in decays) and tokens_fit(x, sizes["T"]))
+
+
+def selective_plainly(x: Arguments, *tensors: Tensor | None) -> list[Tensor | None]:
+    given = x | dict(zip(SELECTIVE, tensors, strict=True))
+    return [cpu_selective.plainly_computed(cpu_selective.Selective(**{n: given[n] for n in x if n != "dout"}))]
+
+
+def selective_reference(x: Arguments) -> list[Tensor | None]:
+    return selective_plainly(x, *(None if x[name] is None else x[name].double() for name in SELECTIVE))
+
+
+def selective_backward_fits(x: Arguments) -> bool:
+    (B, T, _), H = x["q"].shape if x["q"].dim() == 3 else (0, 0, 0), x["v"].shape[-1:]
+    given = {name: y for name, y in x.items() if name != "dout"}
+    dout = {"q": x["q"], "dout": x["dout"]}
+    sizes = {"B": B, "T": T} | ({"H": H[0]} if H else {})
+    return selective_fits(given) and shapes_fit(dout, {"q": SELECTIVE["q"], "dout": SELECTIVE["v"]}, FLOATS[:2], sizes)
+
+
+def selective_backward_reference(x: Arguments) -> list[Tensor | None]:
+    found = gradients(functools.partial(selective_plainly, x), [x[name] for name in SELECTIVE], [x["dout"]])
+    return [torch.empty(0) if y is None else y for y in found]
+
+
 OPERATORS = {
     "cpu_scan": Operator(scan_call, scan_fits, scan_reference),
     "cpu_scan_backward": Operator(scan_backward_call, scan_backward_fits, scan_backward_reference),
@@ -646,6 +709,12 @@ OPERATORS = {
     "decayed_scores_backward": Operator(scores_backward_call, scores_backward_fits, scores_backward_reference),
     "cpu_delta": Operator(delta_call, delta_fits, delta_reference),
     "cpu_delta_backward": Operator(delta_backward_call, delta_backward_fits, delta_backward_reference),
+    "cpu_selective": Operator(selective_call, selective_fits, selective_reference),
+    "cpu_selective_backward": Operator(
+        lambda random: backward_call("cpu_selective", selective_call(random), {"dout": 0}),
+        selective_backward_fits,
+        selective_backward_reference,
+    ),
     "delta_carry": Operator(carry_call, carry_fits, carry_reference),
     "delta_carry_backward": Operator(
         lambda random: backward_call("delta_carry", carry_call(random), {"dout": 0, "dlast": 1}),

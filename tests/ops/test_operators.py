@@ -40,6 +40,9 @@ def base(name: str) -> Arguments:
     delta = {"q": q, "k": q, "v": v, "beta": rand(B, T, H), "cost": -rand(B, T, H), "cost_reverse": -rand(B, T, H)}
     delta |= {"state": None, "state_reverse": None, "direction": 3, "include_self": True}
     delta |= {"return_states": False, "chunk_size": 0}
+    selective = {"q": rand(B, T, D), "k": rand(B, T, D), "v": rand(B, T, H), "step": rand(B, T, H)}
+    selective |= {"step_reverse": None, "rate": rand(H, D), "rate_reverse": None}
+    selective |= {"mask": None, "cu_seqlens": None, "orders": None, "direction": 3}
     out, den, den_of_all = rand(B, T, H, V), rand(B, T, H) + 1, rand(B, T, H) + 1
     torch_scan = {"q": q, "k": q, "v": v, "f": cost, "b": cost}
     torch_how = way | {"with_den": True, "chunk_size": None}
@@ -60,6 +63,8 @@ def base(name: str) -> Arguments:
         "decayed_scores_backward": {"q": block, "k": block, "f": c, "b": c, "grad": rand(B, H, T, T)} | way,
         "cpu_delta": delta,
         "cpu_delta_backward": {"dout": out, "dstates": []} | delta,
+        "cpu_selective": selective,
+        "cpu_selective_backward": {"dout": rand(B, T, H)} | selective,
         "delta_carry": carry,
         "delta_carry_backward": {"dout": rand(3, H, 5, V), "dlast": rand(H, D, V)} | carry,
     }[name]
@@ -208,6 +213,20 @@ OF_DELTA = [
     ({"direction": 4}, "direction is 4; expected one of"),
     ({"chunk_size": -1}, "chunk_size is -1; expected 1 to 2147483647 tokens, or 0"),
 ]
+OF_SELECTIVE = [
+    ({"q": rand(B, T, H, D)}, r"q has shape \(1, 6, 2, 4\); expected 3 dimensions \[B, T, D\]"),
+    ({"q": rand(B, T, D, dtype=HALF)}, "q has dtype bfloat16; expected one of float32, float64"),
+    ({"q": rand(B, T, 0), "k": rand(B, T, 0)}, "q has no channels; expected at least one"),
+    ({"k": rand(B, T, D + 1)}, r"k has shape \(1, 6, 5\); expected \(1, 6, 4\)"),
+    ({"v": rand(B, T, H).double()}, "v has dtype float64; expected one of float32"),
+    ({"v": rand(B, T, H, V)}, r"v has shape \(1, 6, 2, 3\); expected 3 dimensions \[B, T, H\]"),
+    ({"step": rand(B, T, H, D)}, r"step has shape \(1, 6, 2, 4\); expected \(1, 6, 2\) = \[B, T, H\]"),
+    ({"rate": rand(H)}, r"rate has shape \(2,\); expected \(2, 4\) = \[H, D\]"),
+    ({"step_reverse": rand(B, T, H)}, "one of step_reverse and rate_reverse is None; expected both or neither"),
+    ({"step_reverse": rand(B, T, 1), "rate_reverse": rand(H, D)}, r"step_reverse has shape \(1, 6, 1\); expected"),
+    *[row for row in OF_TOKENS if {"mask", "cu_seqlens", "orders"} & row[0].keys()],
+    ({"direction": 0}, "direction is 0; expected one of"),
+]
 OF_CARRY = [
     ({"state": rand(H, D)}, r"state has shape \(2, 4\); expected 3 dimensions"),
     ({"state": rand(H, D, V).half()}, "state has dtype float16; expected one of"),
@@ -261,6 +280,11 @@ WRONG = {
             r"dstates\[0\] has shape \(1, 2, 4, 1\); expected \(1, 2, 4, 3\)",
         ),
     ],
+    "cpu_selective": OF_SELECTIVE,
+    "cpu_selective_backward": [
+        *OF_SELECTIVE,
+        ({"dout": rand(B, T, D)}, r"dout has shape \(1, 6, 4\); expected \(1, 6, 2\) = \[B, T, H\]"),
+    ],
     "delta_carry": OF_CARRY,
     "delta_carry_backward": [
         *OF_CARRY,
@@ -300,7 +324,7 @@ def test_wrong_calls(name, changes, said):
         call(name, tree_map_only(Tensor, mode.from_tensor, arguments))
 
 
-@pytest.mark.parametrize("name", ["cpu_scan", "cpu_delta", "cpu_features", "cpu_projected"])
+@pytest.mark.parametrize("name", ["cpu_scan", "cpu_delta", "cpu_features", "cpu_projected", "cpu_selective"])
 def test_forward_mode_derivatives_are_refused(name):
     """Rather than lost: the operators know none."""
     arguments = base(name)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from lion.ops.call import accumulation_dtype
-from lion.ops.checks import LONGEST_CHUNK, check_device, check_fit
+from lion.ops.call import Call, accumulation_dtype
+from lion.ops.checks import LONGEST_CHUNK, check_device, check_fit, check_others
 from lion.ops.cpu.library import DIRECTIONS, DTYPES, NO_OUTPUT, NONE, NORMS, RAW
 from lion.ops.cpu.problem import Arguments, den_shape, is_diagonal, out_shape
 from lion.ops.torch.door import check_first, check_like
@@ -186,6 +186,34 @@ def check_delta_gradients(x: Any, dout: Tensor, dstates: Sequence[Tensor | None]
     for i, grad in enumerate(dstates):
         if grad is not None:
             check_like(f"dstates[{i}]", grad, x.q, x.q.dtype, x.state_shape(), "[B, H, D, V]")
+
+
+# cpu_selective and cpu_selective_backward
+
+
+def check_selective(x: Any) -> None:
+    check_first("q", x.q, 3, "[B, T, D]", (torch.float32, torch.float64))
+    B, T, D = x.q.shape
+    if not D:
+        raise ValueError("q has no channels; expected at least one.")
+    check_like("k", x.k, x.q, x.q.dtype, x.q.shape, "[B, T, D], the shape of q")
+    check_first("v", x.v, 3, "[B, T, H]", (x.q.dtype,))
+    H = x.v.shape[2]
+    wanted = {"v": ((B, T, H), "[B, T, H]"), "step": ((B, T, H), "[B, T, H]"), "rate": ((H, D), "[H, D]")}
+    for name, (shape, letters) in wanted.items():
+        check_like(name, getattr(x, name), x.q, x.q.dtype, shape, letters)
+        reverse = getattr(x, f"{name}_reverse", None)
+        if reverse is not None:
+            check_like(f"{name}_reverse", reverse, x.q, x.q.dtype, shape, letters)
+    if (x.step_reverse is None) != (x.rate_reverse is None):
+        raise ValueError("one of step_reverse and rate_reverse is None; expected both or neither.")
+    q = x.q.unsqueeze(2)
+    check_others(Call(q, q, x.v.unsqueeze(2), mask=x.mask, cu_seqlens=x.cu_seqlens, orders=x.orders))
+    _check_number("direction", x.direction, DIRECTIONS)
+
+
+def check_selective_gradients(x: Any, dout: Tensor) -> None:
+    check_like("dout", dout, x.q, x.q.dtype, x.v.shape, "[B, T, H]")
 
 
 # cpu_features, cpu_projected and their backward passes

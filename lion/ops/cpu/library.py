@@ -52,11 +52,12 @@ Problem = _structure(
     (Int, "B T H D V dtype norm direction threads wide_out chunk orders sequences"),
     (Rows, "q k v log_decay log_gain self_weight log_decay_reverse"),
     (Int, "log_decay_channels self_weight_channels decay_between decay_per_order"),
+    (Rows, "rate rate_reverse"),
     (Rows, "mask"),
     (Int, "cu_seqlens order"),
     (Rows, "out den log_scale"),
     (State * 2, "entering leaving"),
-    (Rows, "dout dden dq dk dv dlog_decay dlog_gain dself_weight dlog_decay_reverse"),
+    (Rows, "dout dden dq dk dv dlog_decay dlog_gain dself_weight dlog_decay_reverse drate drate_reverse"),
     (State * 2, "dentering dleaving"),
 )
 Delta = _structure(

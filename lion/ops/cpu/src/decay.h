@@ -73,6 +73,28 @@ inline void exp_parts(Vec<double> x, Vec<double>& grow, Vec<double>& same) {
   }
 }
 
+// The decay exp(x) of x <= 0 in one number: exp(x) - 1 where x is near 0, from NEARLY_ONE on, and exp(x) elsewhere. (So
+// near that the exponent of 2 is 0.)
+template <class T>
+inline constexpr T NEARLY_ONE = T(-0.3465);
+
+inline Vec<float> decay_factor(Vec<float> x) {
+  using V = Vec<float>;
+  typedef std::uint32_t Bits __attribute__((vector_size(LION_VECTOR_BYTES)));
+  constexpr float ROUNDS = 12582912.f;  // as in exp_bounded
+  V bounded = x > -87.f ? x : splat(-87.f), shifted = bounded * 1.44269504f + ROUNDS, whole = shifted - ROUNDS;
+  V rest = bounded - whole * 0.693359375f + whole * 2.12194440e-4f;
+  V power = polynomial(rest, 1.f / 5040, 1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f) * (rest * rest) + rest;
+  V scale = reinterpret_cast<V>((reinterpret_cast<Bits>(shifted) << 23) + 0x3f800000u);
+  V result = power * scale + (x > NEARLY_ONE<float> ? V{} : scale);
+  return x > -87.f ? result : V{};  // what is smaller counts as nothing
+}
+
+inline Vec<double> decay_factor(Vec<double> x) {
+  for (Int j = 0; j < W<double>; ++j) x[j] = x[j] > NEARLY_ONE<double> ? std::expm1(x[j]) : std::exp(x[j]);
+  return x;
+}
+
 // A vector of logs, the last one filled up with 0.
 template <class T>
 inline Vec<T> load_logs(const T* logs, Int n) {

@@ -1,12 +1,13 @@
 // Compiled once per instruction set; LION_KERNELS names the table it defines.
 #include <memory>
 
-#include "channel_scan.h"
 #include "delta.h"
 #include "diagonal_backward.h"
 #include "diagonal_forward.h"
 #include "features.h"
+#include "selective_scan.h"
 #include "state.h"
+#include "stepwise.h"
 
 namespace lion {
 namespace {
@@ -118,13 +119,12 @@ bool counted_directly(const Problem& p) {
 
 template <class T>
 void run(const Problem& p, bool backward, Parallel parallel) {
+  if (p.rate.data) return SelectiveScan<T>(p, backward).run(parallel);
   bool one_state = !p.log_decay.data && !p.self_weight.data && p.direction == BOTH && !has_states(p);
   if (one_state && counted_directly(p)) one_state = false;
   bool diagonal = p.log_decay_channels > 1;
   if (one_state)
     OneState<T>(p, backward).run(parallel);
-  else if (ChannelScan<T>::fits(p))
-    ChannelScan<T>(p, backward).run(parallel);
   else if (Stepwise<T>::fits(p))
     Stepwise<T>(p, backward).run(parallel);
   else if (diagonal && backward)

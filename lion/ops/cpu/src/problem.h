@@ -44,6 +44,8 @@ struct Pair {  // of the forward walk and of the reverse walk
   X(Int, log_decay_channels) X(Int, self_weight_channels)    /* 1 or D */                                          \
   X(Int, decay_between)                                      /* by channel: a key pays not for its own token */    \
   X(Int, decay_per_order)                                    /* log_decay has H heads for each order in turn */    \
+  X(Rows, rate) X(Rows, rate_reverse)                        /* [H, D]: log_decay is [B, T, H] steps, each cost */ \
+                                                             /* is -step * rate, and q and k have no heads */      \
   X(Rows, mask)                                              /* bool */                                            \
   X(Ints, cu_seqlens) X(Ints, order)                         /* [sequences + 1], [orders, T] */                    \
   X(Rows, out)                                               /* dtype, unless it is wide */                        \
@@ -53,6 +55,7 @@ struct Pair {  // of the forward walk and of the reverse walk
   X(Rows, dout) X(Rows, dden)                                                                                      \
   X(Rows, dq) X(Rows, dk) X(Rows, dv)                        /* dtype */                                           \
   X(Rows, dlog_decay) X(Rows, dlog_gain) X(Rows, dself_weight) X(Rows, dlog_decay_reverse)                         \
+  X(Rows, drate) X(Rows, drate_reverse)                                                                            \
   X(Pair, dentering) X(Pair, dleaving)                       /* without log_scale */
 
 #define LION_DELTA(X)                                                                                              \
