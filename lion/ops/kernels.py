@@ -10,6 +10,7 @@ from lion.ops.call import Call
 from lion.ops.checks import Form, check_values, one_of
 from lion.ops.cpu import delta as cpu_delta
 from lion.ops.cpu import fused as cpu_fused
+from lion.ops.cpu import gated as cpu_gated
 from lion.ops.cpu import library as cpu
 from lion.ops.cpu import scan as cpu_scan
 from lion.ops.plain import plain
@@ -88,6 +89,7 @@ KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
     ("cpu", "scan", "none"): cpu_scan.attention,
     ("cpu", "scan", "scalar"): cpu_scan.attention,
     ("cpu", "scan", "diagonal"): cpu_scan.attention,
+    ("cpu", "scan", "gated diagonal"): checked(lowered(cpu_gated.scan)),
     ("cpu", "scan", "delta"): checked(lowered(cpu_delta.scan, undecayed=cpu_delta.undecayed_scan)),
     **{("torch", form, decay): kernel for form, kernel in TORCH_FORMS.items() for decay in DECAYS if decay != "delta"},
     ("torch", "full", "delta"): lowered(delta.full),

@@ -162,6 +162,8 @@ def scan_fits(x: Arguments, norms=range(5)) -> bool:
     packed = cu_seqlens is None or (B == 1 and len(cu_seqlens) > 1)
     numbers = x["norm"] in norms and x["direction"] in DIRECTIONS and 0 <= x["chunk_size"] <= MAX_TOKENS
     ordered = orders is None or len(torch.atleast_2d(orders)) > 0
+    if x["gates_absorbed"] and not diagonal:
+        return False
     if x["decay_between"] and not (diagonal and x["norm"] == NONE):
         return False
     if not (numbers and D > 0 and packed and ordered and not (diagonal and x["log_gain"] is not None)):
@@ -206,7 +208,7 @@ def scan_call(random: Random) -> Arguments:
     x |= {"norm": random.choice((0, 1, 1, 2, 3)), "direction": random.choice((1, 2, 3, 3))}
     x |= {"chunk_size": random.choice((0, 0, 1, 5, 64)), "wide": maybe()}
     x["decay_between"] = x["norm"] == NONE and len(kind) in (2, 4) and maybe()
-    x |= {"states": [], "return_states": False}
+    x |= {"gates_absorbed": len(kind) in (2, 4) and maybe(), "states": [], "return_states": False}
     return with_states(x, random) if random.random() < 0.5 else x
 
 
@@ -362,7 +364,7 @@ def projected_call(random: Random) -> Arguments:
 
 def as_scan(x: Arguments) -> Arguments:
     q, k, v = projected.Projected(**{name: x[name] for name in PROJECTED}).heads_of(x["y"])
-    states = {"log_gain": None, "decay_between": False, "states": [], "return_states": False}
+    states = {"log_gain": None, "decay_between": False, "gates_absorbed": False, "states": [], "return_states": False}
     return {"q": q, "k": k, "v": v} | states | {name: x[name] for name in (*OF_TOKENS, *HOW)}
 
 

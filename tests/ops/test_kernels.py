@@ -28,10 +28,10 @@ def test_auto_takes_the_fastest_exact_form():
 
 
 def test_auto_falls_back_where_the_compiled_kernel_cannot_run():
-    """Gates with diagonal decay, float16, and forms that it does not have."""
+    """float16, and forms that it does not have; it has every kind of decay."""
     assert lion.explain(**inputs(500, log_decay=-torch.rand(2, 4))).backend == "cpu"
     gate = torch.rand(1, 500, 2)
-    assert lion.explain(**inputs(500, log_decay=-torch.rand(2, 4), log_gain=gate)).backend == "torch"
+    assert lion.explain(**inputs(500, log_decay=-torch.rand(2, 4), log_gain=gate)).backend == "cpu"
     assert lion.explain(**inputs(500, beta=gate, norm="none")).backend == "cpu"
     assert lion.explain(**inputs(500, form="rnn")).backend == "torch"
     half = {name: x.half() for name, x in inputs(500).items()}

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(isinstance(library.LIBRARY, str), reason=f"no co
 
 B, T, H, D, V = 1, 6, 2, 4, 3
 HOW = {"norm": 1, "direction": 3, "chunk_size": 0, "wide": False}
-NO_STATES = {"decay_between": False, "states": [], "return_states": False}
+NO_STATES = {"decay_between": False, "gates_absorbed": False, "states": [], "return_states": False}
 NOTHING = dict.fromkeys(("log_decay", "log_decay_reverse", "log_gain", "self_weight", "mask", "cu_seqlens", "orders"))
 
 
@@ -116,6 +116,7 @@ NUMBERS = [
 GATES = [
     ({"decay_between": True, "norm": 0}, "decay_between is True; expected log_decay of one per channel, and norm 0"),
     ({"decay_between": True, "log_decay": -rand(H, D)}, "decay_between is True; expected log_decay of one per channel"),
+    ({"gates_absorbed": True}, "gates_absorbed is True; expected log_decay of one per channel"),
     ({"log_gain": rand(B, T)}, r"log_gain has shape \(1, 6\); expected \(1, 6, 2\)"),
     ({"log_gain": rand(B, T, H), "log_decay": -rand(H, D)}, r"log_decay has shape \(2, 4\), one per channel; expected"),
 ]

@@ -45,7 +45,7 @@ def usual(x: Arguments) -> bool:
         and (mask is None or (mask.shape == (B, T) and mask.dtype is torch.bool))
         and (cu_seqlens is None or (cu_seqlens.dim() == B == 1 and len(cu_seqlens) > 1 and _counts(cu_seqlens)))
         and (orders is None or (orders.dim() == 2 and orders.shape[1] == T and len(orders) > 0 and _counts(orders)))
-        and not (x.states or x.return_states or log_decay_reverse is not None or x.decay_between)
+        and not (x.states or x.return_states or log_decay_reverse is not None or x.decay_between or x.gates_absorbed)
     )
 
 
@@ -70,6 +70,8 @@ def check_scan(x: Arguments) -> None:
     _check_number("norm", x.norm, {**NORMS, "raw": RAW, "no output": NO_OUTPUT})
     if x.decay_between and not (is_diagonal(x.log_decay) and x.norm == NONE):
         raise ValueError("decay_between is True; expected log_decay of one per channel, and norm 0.")
+    if x.gates_absorbed and not is_diagonal(x.log_decay):
+        raise ValueError("gates_absorbed is True; expected log_decay of one per channel.")
     _check_number("direction", x.direction, DIRECTIONS)
     if not 0 <= x.chunk_size <= LONGEST_CHUNK:
         raise ValueError(

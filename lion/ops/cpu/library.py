@@ -51,7 +51,7 @@ Problem = _structure(
     "Problem",
     (Int, "B T H D V dtype norm direction threads wide_out chunk orders sequences"),
     (Rows, "q k v log_decay log_gain self_weight log_decay_reverse"),
-    (Int, "log_decay_channels self_weight_channels decay_between decay_per_order"),
+    (Int, "log_decay_channels self_weight_channels decay_between gates_absorbed decay_per_order"),
     (Rows, "rate rate_reverse"),
     (Rows, "mask"),
     (Int, "cu_seqlens order"),

@@ -13,7 +13,7 @@ from lion.ops.cpu.library import DTYPES, NO_OUTPUT, NONE, RAW, Problem, address
 SCHEMA = (
     "Tensor q, Tensor k, Tensor v, Tensor? log_decay, Tensor? log_decay_reverse, Tensor? log_gain, "
     "Tensor? self_weight, Tensor? mask, Tensor? cu_seqlens, Tensor? orders, int norm, int direction, int chunk_size, "
-    "bool wide, bool decay_between, Tensor[] states, bool return_states"
+    "bool wide, bool decay_between, bool gates_absorbed, Tensor[] states, bool return_states"
 )
 OPTIONAL = ("log_decay", "log_decay_reverse", "log_gain", "self_weight")  # and differentiable: the rows of numbers
 DIFFERENTIABLE = ("q", "k", "v", *OPTIONAL)  # and the states
@@ -38,6 +38,7 @@ class Arguments(NamedTuple):
     chunk_size: int
     wide: bool
     decay_between: bool = False  # decays by channel: a key decays by the tokens between it and the query alone
+    gates_absorbed: bool = False  # decays by channel: of gates, too, and above 0 by what rounding leaves
     states: Sequence[Tensor] = ()  # sums, keys and log_scale of the forward state, then of the reverse; [0]: not given
     return_states: bool = False
 
@@ -120,6 +121,7 @@ def problem_of(x: Arguments) -> Any:
         log_decay_channels=D if is_diagonal(log_decay) else 1,
         self_weight_channels=D if is_diagonal(weight) else 1,
         decay_between=x.decay_between,
+        gates_absorbed=x.gates_absorbed,
     )
     p.put(q=q, k=k, v=v, log_decay=log_decay, log_gain=log_gain, self_weight=weight)
     if log_decay_reverse is not None:

@@ -70,8 +70,8 @@ def attention(call: Call) -> Tensor | tuple[Tensor, States]:
     entered = call.forward_state is not None or call.reverse_state is not None
     if call.return_states and call.log_gain is not None and call.direction == "both" and entered:
         # What comes from the other side may be of another scale altogether, at which a state would be lost.
-        return _scan(arguments_of(call._replace(return_states=False)))[0].to(call.q.dtype), states_behind(call)
-    out, _, states = _scan(arguments_of(call))
+        return scanned(arguments_of(call._replace(return_states=False)))[0].to(call.q.dtype), states_behind(call)
+    out, _, states = scanned(arguments_of(call))
     out = out.to(call.q.dtype)
     return (out, _states_of(call, states)) if call.return_states else out
 
@@ -83,20 +83,20 @@ def between(call: Call, form: str) -> Tensor | tuple[Tensor, States] | None:
     if call.q.device.type != "cpu" or call.q.dtype not in DTYPES or isinstance(LIBRARY, str):
         return None
     x = arguments_of(call)._replace(decay_between=True)
-    out, _, states = _scan(x)
+    out, _, states = scanned(x)
     return (out, _states_of(call, states)) if call.return_states else out
 
 
 def states_behind(call: Call) -> States:
     """What the walks carry out of a piece, and no outputs."""
-    if call.beta is not None:
+    if call.decay in ("delta", "gated diagonal"):
         check_values(call)
         return lowering.states_behind(call)
     if call.log_gain is not None and call.direction == "both":  # each at a scale of its own
         forward = states_behind(call._replace(direction="forward", reverse_state=None)).forward
         return States(forward, states_behind(call._replace(direction="reverse", forward_state=None)).reverse)
     x = arguments_of(call._replace(q=call.k, self_weight=None))._replace(norm=NO_OUTPUT, wide=False)
-    return _states_of(call, _scan(x)[2])
+    return _states_of(call, scanned(x)[2])
 
 
 def arguments_of(call: Call) -> Arguments:
@@ -154,8 +154,8 @@ def _states_of(call: Call, parts: Sequence[Tensor]) -> States:
 def _unmasked(call: Call) -> Tensor:
     """Divided by what the sum would be without decays: two calls, each at a scale of its own."""
     x = arguments_of(call)._replace(wide=True)
-    num, scales, _ = _scan(x)
-    _, den, _ = _scan(x._replace(v=call.v[..., :0], log_decay=None, log_decay_reverse=None, self_weight=None))
+    num, scales, _ = scanned(x)
+    _, den, _ = scanned(x._replace(v=call.v[..., :0], log_decay=None, log_decay_reverse=None, self_weight=None))
     if call.log_gain is not None:
         den, scale = den
         num = num * (scales[1] - scale).detach().exp().unsqueeze(-1)
@@ -178,7 +178,7 @@ def weight_of(weight: Tensor | float | None, q: Tensor) -> Tensor | None:
     return weight
 
 
-def _scan(x: Arguments) -> tuple[Tensor, Tensor, list[Tensor]]:
+def scanned(x: Arguments) -> tuple[Tensor, Tensor, list[Tensor]]:
     return (_with_autograd if direct(x.q) else scan_op)(*x)
 
 

@@ -23,12 +23,13 @@ class Channels {
 
   void read(const Head<T>& head, Int order, bool reverse, const Int* tokens, Int n) {
     std::fill(total_, total_ + row_, T(0));
+    T most = most_cost<T>(head.p);
     for (Int i = 0; i < n; ++i) {
       const T* logs = at<T>(head.log_decay(reverse), head.b, tokens[i], head.decay_head(order));
       auto wrong = Vec<T>{} != 0;
       for (Int d = 0; d < D_; d += W<T>) {
         Vec<T> x = load_logs(logs + d, D_ - d);
-        wrong |= !(x <= 0);
+        wrong |= !(x <= most);
         store(total_ + d, load(total_ + d) + x);
       }
       for (Int j = 0; j < W<T>; ++j)

@@ -81,6 +81,12 @@ inline T gate(const Problem& p, Int b, Int t, Int h) {
   return log;
 }
 
+// What no cost may be above: 0, but for what rounding leaves where gates have been absorbed.
+template <class T>
+inline T most_cost(const Problem& p) {
+  return p.gates_absorbed ? T(0.5) : T(0);
+}
+
 // Whether states come in or go out, or their gradients.
 inline bool has_states(const Problem& p) {
   bool any = false;

@@ -43,6 +43,7 @@ struct Pair {  // of the forward walk and of the reverse walk
   X(Rows, log_decay_reverse)                                 /* of the reverse walk; null: as log_decay */         \
   X(Int, log_decay_channels) X(Int, self_weight_channels)    /* 1 or D */                                          \
   X(Int, decay_between)                                      /* by channel: a key pays not for its own token */    \
+  X(Int, gates_absorbed)                                     /* by channel: costs may be above 0 by rounding */    \
   X(Int, decay_per_order)                                    /* log_decay has H heads for each order in turn */    \
   X(Rows, rate) X(Rows, rate_reverse)                        /* [H, D]: log_decay is [B, T, H] steps, each cost */ \
                                                              /* is -step * rate, and q and k have no heads */      \

@@ -277,7 +277,8 @@ class Stepwise {
     if (!first && decays.token == 0) return;
     const T* logs = at<T>(decays, walk.head.b, t, walk.head.decay_head(walk.order));
     bool fine = true;
-    for (Int d = 0; d < p_.D; ++d) fine &= logs[d] <= 0;
+    T most = most_cost<T>(p_);
+    for (Int d = 0; d < p_.D; ++d) fine &= logs[d] <= most;
     if (!fine) throw std::domain_error("log_decay");
     exp_parts(logs, p_.D, grow, same);
   }
