@@ -61,7 +61,13 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--no-memory", "leave out the peak memory", bool),
         ),
     ),
-    "kernel": ("the compiled kernels: threads, length, kinds of decay, cost of a call", (rounds(7),)),
+    "kernel": (
+        "the compiled kernels: threads, length, kinds of decay, cost of a call",
+        (
+            rounds(7),
+            Option("--tune", "instead, the sizes of chunks: the best here beside those the kernels take", bool),
+        ),
+    ),
     "layer": (
         "whole layers of the paper's variants, training, beside softmax",
         (

@@ -40,8 +40,13 @@ def work(shape: str, decay: str = "per-token", *, threads: int = 0, backward: bo
     return run
 
 
-def run(rounds: int = 7, json_path: Path | None = None) -> dict[str, dict[str, float]]:
+def run(rounds: int = 7, tune: bool = False, json_path: Path | None = None) -> dict[str, dict[str, float]] | None:
     """Measure, print, write the JSON. All times are seconds."""
+    if tune:
+        from lion.bench import tune as sizes
+
+        sizes.run(rounds, json_path)
+        return None
     library.loaded()  # raises with the reason, if there is none
     threads = torch.get_num_threads()
     decays = [x for x, kind in DECAYS.items() if ("cpu", "scan", kind) in KERNELS]

@@ -5,11 +5,12 @@ import time
 
 import torch
 
-from lion.bench import kernel, layer, op_variants
+from lion.bench import kernel, layer, op_variants, tune
 from lion.bench import peak_memory as memory
 from lion.bench.op import Shape, growth
 from lion.bench.peak_memory import peak_memory
 from lion.bench.timing import interleaved
+from lion.ops.cpu import library
 
 MEBIBYTE = 2**20
 
@@ -64,6 +65,19 @@ def test_bench_kernel_prints_what_it_measured(monkeypatch, capsys, tmp_path):
     found = json.loads((tmp_path / "kernel.json").read_text())["seconds"]
     assert all(seconds > 0 for times in found.values() for seconds in times.values())
     assert torch.get_num_threads() == threads
+
+
+def test_bench_kernel_tunes_the_sizes_of_chunks(monkeypatch, capsys, tmp_path):
+    for name, values in {"TOKENS": 128, "LENGTHS": (70,), "CHANNELS": (4, 24), "KINDS": ("per-token",)}.items():
+        monkeypatch.setattr(tune, name, values)
+    kernel.run(rounds=1, tune=True, json_path=tmp_path / "tune.json")
+    found = json.loads((tmp_path / "tune.json").read_text())["results"]
+    assert [x["chunk"] for x in found] == [library.chunk_tokens(70, D, D) for D in (4, 24)]
+    assert [sorted(map(int, x["training"])) for x in found] == [[14, 24, 35], [14, 24, 35, 70]]
+    assert all(str(x["choice"]) in x["training"] for x in found)
+    assert "would choose" in capsys.readouterr().out
+    assert tune.choice(24, {24: 1.02, 35: 1.0}) == 24
+    assert tune.choice(24, {24: 1.1, 35: 1.0}) == 35
 
 
 def test_bench_layer_and_variants(capsys, tmp_path):
