@@ -32,7 +32,8 @@ X86 = BASELINE | {
     "avx2": InstructionSet(32, ("-mavx2", "-mfma")),
     "avx512": InstructionSet(64, ("-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma")),
 }
-INSTRUCTION_SETS = {"x86_64": X86, "AMD64": X86}
+ARM = BASELINE | {"sve256": InstructionSet(32, ("-march=armv8.2-a+sve", "-msve-vector-bits=256"))}
+INSTRUCTION_SETS = {"x86_64": X86, "AMD64": X86, "aarch64": ARM}
 
 
 class BuildError(Exception):

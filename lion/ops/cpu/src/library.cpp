@@ -13,6 +13,10 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
+#if defined(LION_HAS_SVE256)
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#endif
 
 #include "chunk_size.h"
 #include "problem.h"
@@ -25,6 +29,9 @@ extern const Kernels avx2;
 #endif
 #if defined(LION_HAS_AVX512)
 extern const Kernels avx512;
+#endif
+#if defined(LION_HAS_SVE256)
+extern const Kernels sve256;
 #endif
 
 namespace {
@@ -39,6 +46,9 @@ const Kernels* const ALL[] = {
 #if defined(LION_HAS_AVX2)
     &avx2,
 #endif
+#if defined(LION_HAS_SVE256)
+    &sve256,
+#endif
     &baseline,
 };
 
@@ -51,6 +61,12 @@ bool runs_here(const Kernels& kernels) {
 #endif
 #if defined(LION_HAS_AVX2)
   if (&kernels == &avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+#if defined(LION_HAS_SVE256)
+  // Linux says whether there is SVE, and how wide this process's vectors are, in bytes: the code is for 32 alone.
+  constexpr unsigned long has_sve = 1 << 22;
+  constexpr int get_width = 51, width = 0xffff;  // PR_SVE_GET_VL and PR_SVE_VL_LEN_MASK
+  if (&kernels == &sve256) return (getauxval(AT_HWCAP) & has_sve) && (prctl(get_width, 0, 0, 0, 0) & width) == 32;
 #endif
   return true;
 }

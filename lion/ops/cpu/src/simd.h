@@ -1,5 +1,5 @@
 // Vectors of the width that this object is compiled for, through the compiler's own vector types: the same
-// source becomes SSE2, AVX2, AVX-512 or NEON.
+// source becomes SSE2, AVX2, AVX-512, NEON or SVE.
 #pragma once
 
 #include <cstdint>
