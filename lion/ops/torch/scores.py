@@ -14,6 +14,8 @@ from torch import Tensor
 
 from lion.ops.plain import plain
 
+ROWS = 128  # of a large block's mask that are made at a time
+
 
 def walks(direction: str, f: Tensor, b: Tensor) -> list[tuple[bool, Tensor]]:
     """The walks along the sequence that a direction has: (reverse, the costs it pays)."""
@@ -66,13 +68,34 @@ def segment_sums(cost: Tensor, *, reverse: bool) -> Tensor:
 
 def decay_mask(f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
     """The mask m_ij of scalar decay, [..., C, C]."""
-    log_masks = [segment_sums(cost, reverse=reverse) for reverse, cost in walks(direction, f, b)]
-    log_mask = log_masks[0] if len(log_masks) == 1 else log_masks[0] + log_masks[1]
+    if f.shape[-2] > ROWS and not plain():
+        log_mask = _log_mask_by_rows(f, b, direction)
+    else:
+        log_masks = [segment_sums(cost, reverse=reverse) for reverse, cost in walks(direction, f, b)]
+        log_mask = log_masks[0] if len(log_masks) == 1 else log_masks[0] + log_masks[1]
     if direction != "both" or not include_self:
         # Before the exponential, which autograd keeps.
         nothing = unreached(f.shape[-2], direction, include_self, f.device)
         log_mask = log_mask.masked_fill_(nothing, -torch.inf)
     return log_mask.exp_()
+
+
+def _log_mask_by_rows(f: Tensor, b: Tensor, direction: str) -> Tensor:
+    """The sum of the directions' segment sums, written once: beside a block on the diagonal every walk crosses the
+    block's border, and what it pays is the sum of two vectors. The triangle that one direction does not reach is left
+    as it is."""
+    size = f.shape[-2]
+    log_mask = f.new_empty(*torch.broadcast_shapes(f.shape[:-2], b.shape[:-2]), size, size)
+    for start in range(0, size, ROWS):
+        rows = slice(start, min(start + ROWS, size))
+        log_mask[..., rows, rows] = 0
+        for reverse, cost in walks(direction, f, b):
+            here = cost[..., rows, :]
+            outside = slice(rows.stop, None) if reverse else slice(0, start)
+            there = leaving(cost[..., outside, :], reverse=reverse).transpose(-1, -2)
+            torch.add(arriving(here, reverse=reverse), there, out=log_mask[..., rows, outside])
+            log_mask[..., rows, rows] += segment_sums(here, reverse=reverse)
+    return log_mask
 
 
 def decayed_scores(q: Tensor, k: Tensor, f: Tensor, b: Tensor, direction: str, include_self: bool) -> Tensor:
@@ -112,8 +135,8 @@ def _scalar_scores_grad(q, k, f, b, grad, direction, include_self):
     # Leaving t forwards is paid by every walk from j <= t to i > t, and by no other: sum over just those.
     df = weight.tril(-1).cumsum_(-1).tril_(-1).sum(-2).unsqueeze(-1)
     # Leaving t backwards, by every walk from j >= t to i < t.
-    after = weight.triu_(1).cumsum_(-2).triu_(1).sum(-1)  # of the walks that leave t + 1
-    db = F.pad(after, (1, 0))[..., :-1].unsqueeze(-1)
+    # (Summed along the rows: along the columns every number is in another cache line.)
+    db = weight.triu_(1).flip(-1).cumsum_(-1).flip(-1).triu_(1).sum(-2).unsqueeze(-1)
     return dq, dk, df, db, raw.mul_(mask)
 
 
