@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE  # with it every process compiles all that it i
 demo: .venv/ready
 	$(BIN)/lion demo
 
-test: .venv/ready
+test: .venv/ready .venv/triton
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror lion/ops/cpu/src/*
@@ -17,7 +17,7 @@ test: .venv/ready
 torture: .venv/ready  # kills, faults, damage and nonsense, for 40 minutes: a table of what was tried and what was lost
 	$(BIN)/python -m tests.torture
 
-thorough: .venv/ready  # all of the tests, the slow ones too
+thorough: .venv/ready .venv/triton  # all of the tests, the slow ones too
 	LION_THOROUGH=1 $(BIN)/python -m pytest -n 2
 
 KERNELS := setup.py $(wildcard lion/ops/cpu/src/*)
@@ -26,6 +26,12 @@ KERNELS := setup.py $(wildcard lion/ops/cpu/src/*)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --no-compile --constraint constraints.txt --editable ".[dev]"
 	-$(BIN)/python tests/neighbours.py timm transformers
+	touch $@
+
+.venv/triton: .venv/ready  # a gigabyte, for the tests of the GPU kernels, which are skipped without it
+ifeq ($(shell uname -sm),Linux x86_64)
+	-$(BIN)/python -m pip install -q --no-compile --constraint constraints.txt triton
+endif
 	touch $@
 
 clean:

@@ -68,6 +68,17 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--tune", "instead, the sizes of chunks: the best here beside those the kernels take", bool),
         ),
     ),
+    "compile": (
+        "Triton's kernels compiled for GPUs that need not be there: registers, spills, bytes, the roofline",
+        (
+            Option("--architectures", "sm_80, sm_86, sm_90, sm_100, gfx942 (all)", values="NAME"),
+            Option("--dtypes", "bfloat16, float16, float32 (bfloat16 float32)", values="DTYPE"),
+            Option("--dims", "channels of a head (64 128)", Width, "D"),
+            Option("--decays", "none, scalar, diagonal (all)", values="DECAY"),
+            Option("--tokens", "of the roofline (1024 2048 4096 16384)", Tokens, "T"),
+            Option("--forward-only", "leave out the kernels of the backward pass", bool),
+        ),
+    ),
     "layer": (
         "whole layers of the paper's variants, training, beside softmax",
         (

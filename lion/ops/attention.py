@@ -14,6 +14,7 @@ from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, as_pa
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
 from lion.ops.plain import transformed
 from lion.ops.state import State, States
+from lion.ops.triton.scan import WIDEST
 
 log = logging.getLogger("lion")
 
@@ -103,7 +104,8 @@ def attention(
         reverse_state: what the reverse walk brings to the last token: of all tokens after this piece.
         return_states: also return what the walks carry out of the piece, with what they brought.
         form: "auto", "full", "rnn", "chunk" or "scan": the algorithm; the result is the same.
-        backend: "auto", "cpu" (compiled, the form "scan") or "torch" (everything, everywhere).
+        backend: "auto", "cpu" (compiled, the form "scan"), "triton" (GPUs, the form "scan") or "torch" (everything,
+            everywhere).
         chunk_size: tokens per chunk of the forms "chunk" and "scan".
 
     Derivatives of every order and mode exist: create_graph=True, torch.func (grad, vjp, jvp, vmap, jacfwd, ...) and
@@ -207,6 +209,8 @@ def _wanted(call: Call, form: str, backend: str) -> Wanted:
         needs.append("states")
     if call.log_decay_reverse is not None:
         needs.append("two-sided decays")
+    if max(q.shape[-1], call.v.shape[-1]) > WIDEST:
+        needs.append("wide heads")
     if transformed():
         needs.append("torch.func")
     return Wanted(form, backend, q.device, q.dtype, call.decay, q.shape[1], call.chunk_size, tuple(needs))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Norm = Literal["sum", "max", "none", "unmasked"]
 Direction = Literal["both", "forward", "reverse"]
 Form = Literal["auto", "full", "rnn", "chunk", "scan"]
-BackendName = Literal["auto", "cpu", "torch"]
+BackendName = Literal["auto", "cpu", "triton", "torch"]
 NORMS: tuple[Norm, ...] = get_args(Norm)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

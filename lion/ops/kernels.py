@@ -17,6 +17,7 @@ from lion.ops.plain import plain
 from lion.ops.state import States
 from lion.ops.torch import delta, dense, scan
 from lion.ops.torch.lowering import Kernel, lowered, states_behind
+from lion.ops.triton import scan as triton_scan
 
 FORMS: dict[Form, str] = {
     "full": "the T x T matrix at once",
@@ -55,6 +56,7 @@ NEEDS = {  # what a call may need that a backend may lack, and how it is said
     "states": "it takes and returns no states",
     "two-sided decays": "it has the same decays for both directions",
     "torch.func": "torch.func and forward-mode differentiation cannot look into its operators",
+    "wide heads": f"it has at most {triton_scan.WIDEST} channels of keys or values per head",
 }
 BACKENDS = {  # the fastest first
     "cpu": Backend(
@@ -65,6 +67,7 @@ BACKENDS = {  # the fastest first
         states=cpu_scan.states_behind,
         fused=cpu_fused,
     ),
+    "triton": Backend("kernels for GPUs, in Triton", triton_scan.missing, lacks=("torch.func", "wide heads")),
     "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
 
@@ -91,6 +94,7 @@ KERNELS: dict[tuple[str, str, str], Kernel] = {  # by backend, form and decay
     ("cpu", "scan", "diagonal"): cpu_scan.attention,
     ("cpu", "scan", "gated diagonal"): checked(lowered(cpu_gated.scan)),
     ("cpu", "scan", "delta"): checked(lowered(cpu_delta.scan, undecayed=cpu_delta.undecayed_scan)),
+    **{("triton", "scan", decay): triton_scan.attention for decay in DECAYS if decay != "delta"},
     **{("torch", form, decay): kernel for form, kernel in TORCH_FORMS.items() for decay in DECAYS if decay != "delta"},
     ("torch", "full", "delta"): lowered(delta.full),
     ("torch", "rnn", "delta"): lowered(delta.rnn),

@@ -55,6 +55,11 @@ class _Kernels(NamedTuple):
     undecayed: TorchKernel
 
 
+def costs_of(call: Call) -> tuple[Tensor, Tensor]:
+    """What each walk of a call pays for leaving a token, [B or 1, T or 1, H, 1 or D]."""
+    return _Problem.of(call).costs()
+
+
 def per_token(x: Tensor | None, q: Tensor) -> Tensor | None:
     """[H], [H, D], [B, T, H] or [B, T, H, D] -> [B or 1, T or 1, H, D or 1], to accumulate with"""
     if x is None:
