@@ -1,5 +1,9 @@
 """Devices: which ones there are, why others cannot be used, and the one that commands take."""
 
+import shutil
+import subprocess
+from typing import Any
+
 import torch
 
 
@@ -15,6 +19,26 @@ def devices() -> dict[str, str | None]:
     elif not torch.backends.mps.is_available():
         mps = "no Apple GPU was found"
     return {"cpu": None, "cuda": cuda, "mps": mps}
+
+
+def described(device: torch.device) -> dict[str, Any]:
+    """What a measurement on a GPU depends on: to be written beside its numbers."""
+    if device.type != "cuda":
+        return {}
+    gpu = torch.cuda.get_device_properties(device)
+    found = {
+        "name": gpu.name,
+        "capability": f"{gpu.major}.{gpu.minor}",
+        "memory": gpu.total_memory,
+        "processors": gpu.multi_processor_count,
+        "runtime": torch.version.hip or torch.version.cuda,
+    }
+    if torch.version.hip is None and shutil.which("nvidia-smi"):
+        fields = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "power.limit")
+        query = ["nvidia-smi", f"--id=GPU-{gpu.uuid}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+        answer = subprocess.run(query, capture_output=True, text=True).stdout.strip()
+        found |= dict(zip(fields, map(str.strip, answer.split(",")), strict=False))
+    return found
 
 
 def chosen(name: str = "") -> torch.device:

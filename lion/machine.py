@@ -25,8 +25,10 @@ def description() -> str:
     return f"{name}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
 
 
-def available_memory() -> int:
-    """Free system memory in bytes."""
+def available_memory(device: torch.device | None = None) -> int:
+    """Free memory in bytes: the system's, or a GPU's."""
+    if device is not None and device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
     found = _entry("/proc/meminfo", "MemAvailable")
     return int(found.split()[0]) * 1024 if found else 8 << 30
 

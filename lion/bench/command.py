@@ -37,6 +37,7 @@ PASSES = (
     Option("--no-training", "leave out training", bool),
     Option("--no-inference", "leave out inference", bool),
 )
+DEVICE = Option("--device", "cpu, cuda, ... (cpu)")
 RUNS = Option("folders", "folders of finished runs", Path, "RUN")
 
 
@@ -55,7 +56,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--decay", "none, fixed, per-token or diagonal (per-token)"),
             Option("--threads", "torch's number of threads (unchanged)", Threads),
             rounds(5),
-            Option("--device", "cpu, cuda, ... (cpu)"),
+            DEVICE,
             Option("--no-softmax", "leave out the softmax attention, which is slow on long sequences", bool),
             Option("--variants", "the variants' operators instead (with --shapes, --rounds, --threads)", bool),
             Option("--no-memory", "leave out the peak memory", bool),
@@ -88,6 +89,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--heads", "(6)", Heads),
             Option("--all", "every variant", bool),
             rounds(30),
+            DEVICE,
         ),
     ),
     "agreement": (
@@ -110,6 +112,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--batch", "images at once (by the number of pixels)", Batch),
             rounds(3),
             *PASSES,
+            DEVICE,
         ),
     ),
     "chunk": (

@@ -13,6 +13,7 @@ from lion.bench.assembly import ARCHITECTURES, check_usable, compiled
 from lion.bench.op import DTYPES
 from lion.bench.results import check_choices, save
 from lion.ops import flops
+from lion.ops.triton.configurations import Configuration, configuration
 from lion.ops.triton.scan import Arguments
 from lion.progress import progress
 from lion.terminal import table
@@ -46,32 +47,42 @@ class Traffic(NamedTuple):
 def traffic(decay: str, D: int, V: int, dtype: torch.dtype, C: int = 64, BD: int = 64, BV: int = 64) -> Traffic:
     """Counted from the kernels' loads and stores; tests/ops/triton counts what the interpreter sees."""
     e, wide = dtype.itemsize, torch.float32.itemsize
-    state = dtype.itemsize if dtype == torch.bfloat16 else wide  # of a number in a stored state
+    state = e if dtype == torch.bfloat16 else wide  # of a number in a stored state
     d, v = -(-D // BD), -(-V // BV)  # tiles
     of_state, of_keys = D * V * state / C, D * wide / C
-    walks = 1 if decay == "none" else 2
-    cost = {"none": 0, "scalar": wide, "diagonal": D * wide}[decay]  # of one walk
-    by_tile = {"none": 0, "scalar": wide * d * v, "diagonal": D * wide * v}[decay]
-    if decay == "none":
-        of_state = of_keys = 0  # one for the whole sequence, which stays in the cache
-    states = walks * (v * D * e + d * V * e + by_tile + of_state + of_keys)
-    pairs = 0 if decay == "none" else v * D * e + V * e
-    forward = states + pairs + v * D * e + walks * (of_state + of_keys * v) + V * e + wide
-    forward += walks * v * cost * (2 if decay == "diagonal" else 1)
-    saved = wide if e == 2 else e
-    divisors = V * saved + V * e + 3 * wide
-    adjoint = states + walks * (by_tile + d * v * 2 * wide) + (walks * (of_state + 2 * of_keys * v) if cost else 0)
-    of_v = 2 * v * D * e + V * e + v * wide + walks * of_state + V * e + walks * v * cost
+    divisors = V * (wide if e == 2 else e) + V * e + 3 * wide
+    if decay == "none":  # one state, which is written once, and read by every chunk
+        states = v * D * e + d * V * e
+        forward = states + v * (D * e + of_keys) + of_state + V * e + wide
+        of_v = v * D * e + of_state + V * e
+        of_q = d * (V * e + 2 * wide) + of_state + of_keys + D * e
+        return Traffic(forward, divisors + 2 * states + 2 * wide * d * v + of_v + 2 * of_q)
+    walks, diagonal = 2, decay == "diagonal"
+    cost = D * wide if diagonal else wide  # of a token and walk
+    loads = 2 if diagonal else 1  # of a cost: by rows and by columns
+    by_tile = walks * v * (cost if diagonal else d * cost)
+    states = walks * (v * D * e + d * V * e + of_state + of_keys) + by_tile
+    arriving = walks * (of_state + v * of_keys)
+    forward = states + 2 * v * D * e + V * e + arriving + walks * v * cost * loads + V * e + wide
+    through = 2 * walks * v * of_keys  # written and read
+    adjoint = states + by_tile + walks * d * v * 2 * wide + arriving + through
+    of_v = 2 * v * D * e + V * e + v * wide + walks * of_state + walks * v * cost * loads + V * e
     of_q = d * (2 * V * e + 2 * wide) + 2 * D * e + walks * (of_state + of_keys) + D * e
-    of_costs = walks * d * (3 * cost) if cost else 0
-    backward = divisors + states + adjoint + of_v + 2 * of_q + 2 * of_costs
-    return Traffic(forward, backward)
+    of_costs = cost * (14 if diagonal else 10 * d)
+    return Traffic(forward, divisors + states + adjoint + of_v + 2 * of_q + of_costs)
 
 
-def work(decay: str, tokens: int, D: int) -> tuple[float, float]:
+def configured(decay: str, D: int, dtype: torch.dtype) -> Configuration:
+    """The table's row for an A100: those of the others have the same tiles so far."""
+    q = torch.empty(1, 4096, 1, D, dtype=dtype, device="meta")
+    f = None if decay == "none" else q[..., :1] if decay == "scalar" else q
+    return configuration(q, q, f, None, False, architecture="sm_80")
+
+
+def work(decay: str, tokens: int, D: int, C: int = 64) -> tuple[float, float]:
     """FLOPs per token and head, forward and backward."""
     f = None if decay == "none" else [1, tokens, 1, D if decay == "diagonal" else 1]
-    x = Arguments([1, tokens, 1, D], [1, tokens, 1, D], [1, tokens, 1, D], f, f, "sum", "both")  # type: ignore[arg-type]
+    x = Arguments([1, tokens, 1, D], [1, tokens, 1, D], [1, tokens, 1, D], f, f, "sum", "both", chunk_size=C)  # type: ignore
     return flops.of_tiles(x) / tokens, flops.of_tiles(x, backward=True, costs=decay != "none") / tokens
 
 
@@ -123,7 +134,9 @@ def run(
     for dtype in dtypes:
         for D in dims:
             for decay in decays:
-                moved, (one, other) = traffic(decay, D, D, DTYPES[dtype]), work(decay, 4096, D)
+                use = configured(decay, D, DTYPES[dtype])
+                moved = traffic(decay, D, D, DTYPES[dtype], use.C, use.BD, use.BV)
+                one, other = work(decay, 4096, D, use.C)
                 bytes_ = {"bytes forward": moved.forward, "bytes backward": moved.backward}
                 per_token.append(
                     {"dtype": dtype, "D": D, "decay": decay, **bytes_, "FLOPs forward": one, "FLOPs backward": other}

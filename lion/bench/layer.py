@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 
 import lion
-from lion.bench.results import save
+from lion.bench.results import save, setting
 from lion.bench.timing import Work, interleaved, training
+from lion.devices import chosen
 from lion.progress import progress
 from lion.terminal import milliseconds, ratio, table
 
@@ -24,7 +25,7 @@ PAPERS: Layers = {  # the five of the paper's Table 2
 
 def work(variant: str, orders: Sequence[str] | None, x: torch.Tensor, heads: int) -> Work:
     """The forward and backward pass of a layer."""
-    layer = lion.LionAttention(x.shape[-1], heads, variant, orders=orders)
+    layer = lion.LionAttention(x.shape[-1], heads, variant, orders=orders).to(x.device)
     return training(lambda: layer(x), [x, *layer.parameters()])
 
 
@@ -36,15 +37,17 @@ def run(
     heads: int = 6,
     all: bool = False,
     rounds: int = 30,
+    device: str = "cpu",
     json_path: Path | None = None,
 ) -> dict[int, dict[str, float]]:
     """Seconds of each layer, forward and backward, for each number of tokens. `all`: of every variant."""
     layers: Layers = {"softmax": ("softmax", None), **PAPERS}
     if all:
         layers |= {name: (name, None) for name in lion.VARIANTS}
+    there = chosen(device)
     found, all_tries = {}, {}
     for length in tokens:
-        x = torch.randn(batch, length, dim, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        x = torch.randn(batch, length, dim, generator=torch.Generator().manual_seed(0)).to(there).requires_grad_()
         works = {name: work(*layer, x, heads) for name, layer in layers.items()}
         with progress(total=len(works) * (rounds + 1), unit="run") as bar:
             seconds, tries = interleaved(works, rounds=rounds, tick=bar.advance)
@@ -56,5 +59,5 @@ def run(
         print(table(("layer", "fwd+bwd ms", "of softmax's time", "faster"), rows), flush=True)
         if length != tokens[-1]:
             print()
-    save(json_path, {"seconds": found, "best_of": all_tries})
+    save(json_path, {"setting": setting(device=device), "seconds": found, "best_of": all_tries})
     return found

@@ -136,7 +136,7 @@ def measure(
         inputs = inputs.trainable()
     works: dict[str, Work] = {}
     for x in what:
-        if memory_needed(x.form, shape, max(4, dtype.itemsize), backward) < 0.5 * available_memory():
+        if memory_needed(x.form, shape, max(4, dtype.itemsize), backward) < 0.5 * available_memory(device):
             works[x.name] = training(x.on(inputs), inputs) if backward else x.on(inputs)
     with contextlib.nullcontext() if backward else torch.no_grad():
         times, tries = interleaved(works, rounds=setting["rounds"], tick=tick)

@@ -1,5 +1,6 @@
 """Results of benchmarks: their setting, the report that is printed, and the JSON with a plot beside it."""
 
+import importlib.metadata
 import importlib.util
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 import lion
+from lion.devices import described
 from lion.files import replace
 from lion.machine import description
 from lion.ops.checks import one_of
@@ -19,7 +21,10 @@ MIB = "MiB: peak memory of a batch, beside that of the weights; in training with
 
 
 def setting(**more: Any) -> dict[str, Any]:
-    """The circumstances of a measurement."""
+    """The circumstances of a measurement; of one on a GPU also the GPU's, and Triton's."""
+    gpu = described(torch.device(more.get("device", "cpu")))
+    if gpu:
+        more = more | {"gpu": gpu, "triton": _triton()}
     return {
         "dtype": "float32",
         "threads": torch.get_num_threads(),
@@ -28,6 +33,15 @@ def setting(**more: Any) -> dict[str, Any]:
         "machine": description(),
         **more,
     }
+
+
+def _triton() -> dict[str, Any] | None:
+    """The version, and the configurations of the kernels."""
+    if not importlib.util.find_spec("triton"):
+        return None
+    from lion.ops.triton.configurations import TABLE
+
+    return {"version": importlib.metadata.version("triton"), "configurations": [row._asdict() for row in TABLE]}
 
 
 def check_choices(**choices: tuple[Sequence[str], Sequence[str] | Mapping[str, object]]) -> None:

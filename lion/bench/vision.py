@@ -14,6 +14,7 @@ from lion.bench.peak_memory import peak_memory
 from lion.bench.plots import Panel, draw_lines, lines_of
 from lion.bench.results import LARGE, MIB, SLOW, best_of, check_choices, save_with_plot, setting
 from lion.bench.timing import Work, interleaved
+from lion.devices import chosen
 from lion.machine import available_memory
 from lion.models import registry
 from lion.models.flops import model_flops, tokens_of
@@ -32,6 +33,7 @@ SOFTMAX = "softmax"
 USUAL = (SOFTMAX, "lion_lit", "lion_d", "lion_s", "lion_d_2scan", "lion_s_2scan")
 MATERIALISED = "softmax, materialised"  # with T x T matrices in memory
 PASSES = {"training": True, "inference": False}
+CPU = torch.device("cpu")
 
 PATIENCE = 30.0  # seconds that a run may be expected to take
 ROUNDS_PATIENCE = 90.0  # the same for all rounds of a case, if there are more than 2
@@ -150,21 +152,22 @@ def measure(
     known: Sequence[dict],
     *,
     rounds: int,
+    device: torch.device = CPU,
     tick: Callable[[int], object] = lambda steps: None,
 ) -> list[dict]:
     """One record per contender: seconds, bytes, or why it was left out."""
     generator = torch.Generator().manual_seed(0)
     config = config_for(what[0].model, case.size, case.pixels)
-    images = torch.randn(case.batch, config.in_channels, case.pixels, case.pixels, generator=generator)
+    images = torch.randn(case.batch, config.in_channels, case.pixels, case.pixels, generator=generator).to(device)
     works: dict[str, Work] = {}
     left_out: dict[str, str] = {}
     for x in what:
         if expected_seconds(x, case, known) > PATIENCE:
             left_out[x.name] = SLOW
-        elif expected_bytes(x, case, known) > SHARE * available_memory():
+        elif expected_bytes(x, case, known) > SHARE * available_memory(device):
             left_out[x.name] = LARGE
         else:
-            model: nn.Module = VisionModel(config_for(x.model, case.size, case.pixels))
+            model: nn.Module = VisionModel(config_for(x.model, case.size, case.pixels)).to(device)
             if x.form != "auto":
                 set_form(model, x.form)
             run = work(model, images, case.training)
@@ -173,7 +176,7 @@ def measure(
     round_takes = sum(expected_seconds(x, case, known) for x in what if x.name in timed)
     fair = min(rounds, max(2, int(ROUNDS_PATIENCE / max(round_takes, 1e-9))))
     times, tries = interleaved(timed, rounds=fair, tick=lambda: tick(1))
-    bytes_ = {name: peak_memory(run) for name, run in works.items()}
+    bytes_ = {name: peak_memory(run, device) for name, run in works.items()}
     tick(len(what) * (rounds + 1) - len(timed) * (fair + 1))
     records = []
     for x in what:
@@ -206,6 +209,7 @@ def run(
     rounds: int = 3,
     training: bool = True,
     inference: bool = True,
+    device: str = "cpu",
     json_path: Path | None = None,
 ) -> list[dict]:
     """Measure, print a table, write the JSON and draw a picture beside it."""
@@ -213,6 +217,7 @@ def run(
         sizes=(sizes, tuple(registry.SIZES)), models=(models, names_without_size()), forms=(forms, ("auto", *FORMS))
     )
     _check(pixels, batch, rounds, training or inference)
+    there = chosen(device)
     passes = [which for which, wanted in (("training", training), ("inference", inference)) if wanted]
     what = {which: contenders(models, forms, PASSES[which]) for which in passes}
     plan = [(size, n, which) for size in dict.fromkeys(sizes) for n in sorted(set(pixels)) for which in passes]
@@ -221,8 +226,8 @@ def run(
         for size, n, which in plan:
             bar.describe(f"{size}, {n} px, {which}")
             case = Case(size, n, batch or usual_batch(n), PASSES[which])
-            records += measure(case, what[which], records, rounds=rounds, tick=bar.advance)
-    about = setting(rounds=rounds, patience=PATIENCE)
+            records += measure(case, what[which], records, rounds=rounds, device=there, tick=bar.advance)
+    about = setting(rounds=rounds, patience=PATIENCE, device=device)
     print(report(records, about))
     save_with_plot(json_path, {"setting": about, "results": records}, draw)
     return records

@@ -112,8 +112,11 @@ def why_not_compiled() -> str | None:
     return cpu.LIBRARY if isinstance(cpu.LIBRARY, str) else None
 
 
-# On torch, up to this many tokens one dense block is faster than carrying states (docs/results.md).
+# On torch, up to this many tokens one dense block is faster than carrying states: on the CPU as measured
+# (docs/results.md). Elsewhere it is an estimate: a GPU is good at a few large products, and the dense block is a dozen
+# launches, the states are a hundred; at 512 tokens its T x T numbers take as long as those launches (docs/gpu.md).
 SHORT = 192
+SHORT_ELSEWHERE = 512
 
 
 class Choice(NamedTuple):
@@ -179,6 +182,10 @@ def usable_backends(device: torch.device, dtype: torch.dtype = torch.float32) ->
     return [name for name, backend in BACKENDS.items() if backend.missing(device, dtype) is None]
 
 
+def short(device: torch.device) -> int:
+    return SHORT if device.type == "cpu" else SHORT_ELSEWHERE
+
+
 def _by_length(backend: str, wanted: Wanted) -> dict[str, str]:
     """The exact forms to try, the fastest first, and why."""
     linear = "linear in the number of tokens"
@@ -186,6 +193,6 @@ def _by_length(backend: str, wanted: Wanted) -> dict[str, str]:
         return dict.fromkeys(["scan", "chunk"], "chunk_size asks for chunks")
     if torch.compiler.is_exporting():
         return dict.fromkeys(["scan", "full"], "an exported graph is to serve every length")
-    if backend == "torch" and wanted.decay not in ("none", "delta") and wanted.length <= SHORT:
+    if backend == "torch" and wanted.decay not in ("none", "delta") and wanted.length <= short(wanted.device):
         return {"full": f"{wanted.length} tokens are few enough for one dense block", "scan": linear}
     return dict.fromkeys(["scan", "full"], linear)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast, get_args
 
 from lion import configs, fields, files, legacy, limits
+from lion.ops.checks import Form
 from lion.tasks import Task, kinds, task_class
 from lion.train.distill import read_from_file
 
@@ -56,6 +57,7 @@ class Run:
     log_every: limits.StepsAtLeastOne = 10  # steps between rows of metrics.jsonl
     workers: limits.Workers = 0  # processes that load data, at most one for each core
     seed: limits.Seed = 0  # of weights, order, augmentation and dropout
+    form: Annotated[str, limits.OneOf(get_args(Form))] = "auto"  # the algorithm of attention; the results are the same
     recompute: bool = False  # gradient checkpointing, for very long sequences
     baseline: bool = True  # on data of your own, fit a simple model of scikit-learn, too, to compare with
     shard: bool = False  # spread weights and optimizer over the processes (FSDP2)

@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from lion import amx, configs, files
 from lion.devices import chosen
 from lion.models.saving import save_model
+from lion.nn.layers import set_form
+from lion.ops.checks import Form
 from lion.progress import working
 from lion.tasks import Batch
 from lion.terminal import facts
@@ -133,6 +135,8 @@ class Trainer:
     def _make_model(self, state: State | None) -> None:
         torch.manual_seed(mixed(self.config.seed, MODEL))
         model = self.task.make_model()
+        if self.config.form != "auto":
+            set_form(model, cast(Form, self.config.form))
         if self.config.recompute:
             _recompute(model)
         self.fingerprint = _fingerprint(model)

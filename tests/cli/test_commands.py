@@ -86,7 +86,7 @@ def test_list_variants(capsys):
 
 
 def test_bench_leaves_out_what_would_not_fit(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("lion.bench.op.available_memory", lambda: 1 << 16)
+    monkeypatch.setattr("lion.bench.op.available_memory", lambda device=None: 1 << 16)
     command = "bench op --shapes 1,2,64,8 --forms full scan --rounds 1 --no-memory --json"
     assert main([*command.split(), str(tmp_path / "op.json")]) == 0
     assert "-: left out, it would not fit into memory" in capsys.readouterr().out

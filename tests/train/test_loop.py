@@ -72,6 +72,11 @@ def test_it_learns_and_leaves_everything(tmp_path):
     assert "| steps | 150 of " in card
 
 
+def test_the_same_in_another_form(whole, tmp_path):
+    train(small(form="full"), tmp_path / "run")
+    assert losses(tmp_path / "run") == pytest.approx(losses(whole), rel=1e-4)
+
+
 def test_it_repeats_itself(whole, tmp_path):
     train(small(), tmp_path / "again")
     assert weights(tmp_path / "again") == weights(whole)

@@ -35,6 +35,7 @@ from lion.ops.torch.scores import (
 CHUNK = 64
 GROUP = 32  # states carried by one dense mask; more of them go by groups
 SLAB_ELEMENTS = 1 << 19  # of one slab's scores: 2 MiB in float32
+SLAB_ELSEWHERE = 1 << 26  # on other devices, which have no cache to stay in, but launches to save: 256 MiB
 SLAB_CHUNKS = 4  # at least: each slab keeps a state per direction
 
 
@@ -319,5 +320,7 @@ def _slab_of_all(q: Tensor, chunk_size: int | None) -> Slab:
 def _slabs(q: Tensor, chunk_size: int | None) -> list[Slab]:
     B, T, H, _ = q.shape
     chunk = _chunk_of(T, chunk_size)
-    size = chunk * max(SLAB_CHUNKS, min(GROUP, SLAB_ELEMENTS // max(1, B * H * chunk * chunk)))
+    on_cpu = q.device.type in ("cpu", "meta")  # "meta": where FLOPs are counted
+    elements, most = (SLAB_ELEMENTS, GROUP) if on_cpu else (SLAB_ELSEWHERE, GROUP * GROUP)
+    size = chunk * max(SLAB_CHUNKS, min(most, elements // max(1, B * H * chunk * chunk)))
     return [Slab(start, min(start + size, T), chunk) for start in range(0, max(T, 1), size)]

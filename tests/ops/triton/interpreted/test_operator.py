@@ -8,6 +8,7 @@ from torch.library import opcheck
 from torch.utils.flop_counter import FlopCounterMode
 
 import lion
+from lion.bench.compile import traffic
 from lion.ops.triton import scan
 from tests.ops.problems import log_decays, output_and_gradients, problem
 from tests.ops.test_precision import plain_formula
@@ -138,6 +139,8 @@ def test_bytes_per_token():
     assert backward.launches == ["divisors", "states", "states", "values", "gradients", "gradients"]
     assert forward.bytes / T <= 1.1 * FORWARD
     assert backward.bytes / T <= 1.1 * BACKWARD
+    table = traffic("scalar", 64, 64, torch.bfloat16)
+    assert (forward.bytes / T, backward.bytes / T) == pytest.approx(table, rel=0.02)
 
 
 def test_too_many_channels():
