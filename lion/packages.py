@@ -40,6 +40,7 @@ OPTIONAL = {
     "tokenizers": Package("text"),
     "pyarrow": Package("tables"),
     "datasets": Package("hub"),
+    "triton": Package("triton"),
 }
 SECONDS = 300  # to import all of them
 

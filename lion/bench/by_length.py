@@ -63,6 +63,7 @@ class Contest(NamedTuple):
     notes: Sequence[str]
     least: int = 3  # rounds of slow models
     materialised: Collection[str] = ()  # models with T x T matrices in memory, whose memory alone is measured
+    device: torch.device = torch.device("cpu")
 
     @property
     def peer(self) -> str:
@@ -79,7 +80,7 @@ def run(
             "and training or inference at one of them."
         )
     records: list[dict] = []
-    about = setting()
+    about = setting(device=str(contest.device))
     found = {"setting": about, "results": records}
     with progress(total=len(cases) * len(contest.names) * (rounds + 1), unit="run") as bar:
         for case in cases:
@@ -101,10 +102,11 @@ def measure(
     memory_only: bool = False,
 ) -> list[dict]:
     first = min(1000, contest.vocab_size(case.size) // 2)  # beyond special tokens
-    ids = torch.randint(first, contest.vocab_size(case.size), (case.batch, case.length))
+    ids = torch.randint(first, contest.vocab_size(case.size), (case.batch, case.length)).to(contest.device)
     known = [*known, *probes(contest, case, known)]
     reasons = {name: reason for name in contest.names if (reason := too_much(contest, name, case, known))}
-    works = {name: work(contest.make(name, case), ids, case.training) for name in contest.names if name not in reasons}
+    models = {name: contest.make(name, case) for name in contest.names if name not in reasons}
+    works = {name: work(model.to(contest.device), ids, case.training) for name, model in models.items()}
     timed = {name: x for name, x in works.items() if not (memory_only or name in contest.materialised)}
     times, tries = interleaved(timed, rounds=rounds, least=contest.least, tick=lambda: tick(1))
     tick((rounds + 1) * (len(contest.names) - len(timed)))
@@ -116,7 +118,7 @@ def measure(
             "seconds": times.get(name),
             "tokens_per_second": case.batch * case.length / times[name] if name in times else None,
             "times_faster": times[contest.peer] / times[name] if contest.peer in times and name in times else None,
-            "peak_bytes": peak_memory(works[name]) if name in works else None,
+            "peak_bytes": peak_memory(works[name], contest.device) if name in works else None,
             "left_out": reasons.get(name),
         }
         for name in contest.names
@@ -151,7 +153,9 @@ def too_much(contest: Contest, name: str, case: Case, known: Sequence[dict]) -> 
     tokens = case.batch * case.length / (before["batch"] * before["length"])
     if (before["seconds"] or 0) * tokens * (longer if name in contest.quadratic else 1) > contest.patience:
         return SLOW
-    if before["peak_bytes"] * tokens * (longer if name in contest.materialised else 1) > SHARE * available_memory():
+    if before["peak_bytes"] * tokens * (longer if name in contest.materialised else 1) > SHARE * available_memory(
+        contest.device
+    ):
         return LARGE
     return ""
 

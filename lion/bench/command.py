@@ -135,6 +135,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             rounds(3),
             *PASSES,
             Option("--memory-only", "leave out times", bool),
+            DEVICE,
         ),
     ),
     "long": (
@@ -145,6 +146,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             rounds(3),
             *PASSES,
             Option("--no-mamba", "leave out transformers' Mamba-2", bool),
+            DEVICE,
         ),
     ),
     "lengths": (
@@ -164,6 +166,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--modes", "recurrence, cache, attention (recurrence cache)", values="MODE"),
             Option("--no-softmax", "leave out softmax attention", bool),
             rounds(20),
+            DEVICE,
         ),
     ),
     "decays": (

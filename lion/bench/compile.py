@@ -52,7 +52,7 @@ def traffic(decay: str, D: int, V: int, dtype: torch.dtype, C: int = 64, BD: int
     of_state, of_keys = D * V * state / C, D * wide / C
     divisors = V * (wide if e == 2 else e) + V * e + 3 * wide
     if decay == "none":  # one state, which is written once, and read by every chunk
-        states = v * D * e + d * V * e
+        states: float = v * D * e + d * V * e
         forward = states + v * (D * e + of_keys) + of_state + V * e + wide
         of_v = v * D * e + of_state + V * e
         of_q = d * (V * e + 2 * wide) + of_state + of_keys + D * e

@@ -14,6 +14,7 @@ from lion.bench.peak_memory import peak_memory
 from lion.bench.plots import Panel, draw_lines, lines_of
 from lion.bench.results import LARGE, best_of, check_choices, left_out, save_with_plot, setting
 from lion.bench.timing import Work, interleaved, seconds
+from lion.devices import chosen
 from lion.machine import available_memory
 from lion.models.causal import MEMORIES, CausalConfig, CausalModel, States
 from lion.nn.variants import VARIANTS
@@ -33,6 +34,7 @@ STEPS = 8  # steps timed together
 SLOW_STEP = 0.25  # seconds of a step that is timed alone
 SLOW_ROUNDS = 3  # of the mode "attention", which reads the whole text again
 SHARE = 0.6  # of the available memory
+CPU = torch.device("cpu")
 
 
 class Contender(NamedTuple):
@@ -103,10 +105,12 @@ def too_large(x: Contender, config: CausalConfig, position: int) -> bool:
     return x.mode == "cache" and need > SHARE * available_memory()
 
 
-def measure(size: str, what: Sequence[Contender], positions: Sequence[int], rounds: int, bar: Bar) -> list[dict]:
+def measure(
+    size: str, what: Sequence[Contender], positions: Sequence[int], rounds: int, bar: Bar, device: torch.device = CPU
+) -> list[dict]:
     config = SIZES[size]
-    ids = torch.randint(config.vocab_size, (1, max(positions)), generator=torch.Generator().manual_seed(0))
-    models = {variant: make_model(variant, size) for variant in dict.fromkeys(x.variant for x in what)}
+    ids = torch.randint(config.vocab_size, (1, max(positions)), generator=torch.Generator().manual_seed(0)).to(device)
+    models = {variant: make_model(variant, size).to(device) for variant in dict.fromkeys(x.variant for x in what)}
     cases = [(x, position) for x in what for position in positions]
     pieces: dict[tuple[Contender, int], Piece] = {}
     for x, position in cases:
@@ -138,7 +142,7 @@ def measure(size: str, what: Sequence[Contender], positions: Sequence[int], roun
                 "seconds": here,
                 "of_first": here / first if here and first else None,
                 "kept_bytes": piece.kept_bytes if piece else None,
-                "peak_bytes": peak_memory(piece.twice) if piece else None,
+                "peak_bytes": peak_memory(piece.twice, device) if piece else None,
                 "left_out": None if piece else LARGE,
             }
         )
@@ -179,6 +183,7 @@ def run(
     modes: Sequence[str] = MEMORIES,
     softmax: bool = True,
     rounds: int = 20,
+    device: str = "cpu",
     json_path: Path | None = None,
 ) -> list[dict]:
     """Measure, print a table, write the JSON and draw a picture beside it."""
@@ -188,6 +193,7 @@ def run(
             f"positions is {list(positions)}, rounds {rounds}; expected positions of 3 tokens or more, and at least 1 "
             "round."
         )
+    there = chosen(device)
     places, what = sorted(set(positions)), contenders(variants, modes, softmax)
     if not what:
         raise ValueError("softmax has no recurrence; expected the modes 'cache' or 'attention', or other variants.")
@@ -196,14 +202,14 @@ def run(
     records: list[dict] = []
     with progress(total=len(set(sizes)) * len(places) * turns, unit="run") as bar:
         for size in dict.fromkeys(sizes):
-            records += measure(size, what, places, rounds, bar)
+            records += measure(size, what, places, rounds, bar, there)
     variants = list(dict.fromkeys(x.variant for x in what))
     try:
         agreed = [agreement(variant, sizes[0]) for variant in variants]
         words = agreement_words(agreed)
     except ImportError as missing:
         agreed, words = [], f"tokens of the modes not compared: {missing}"
-    about = setting()
+    about = setting(device=device)
     print(report(records, about))
     print(words)
     found = {"setting": about, "results": records, "agreement": [x._asdict() for x in agreed]}

@@ -9,6 +9,7 @@ from torch import nn
 
 from lion.bench import by_length
 from lion.bench.by_length import Case, Contest, cases_of
+from lion.devices import chosen
 from lion.models.long_range import LONG_MODELS, LongModel
 from lion.models.positions import placed
 from lion.nn.variants import VARIANTS
@@ -63,6 +64,7 @@ def run(
     training: bool = True,
     inference: bool = True,
     mamba: bool = True,
+    device: str = "cpu",
     json_path: Path | None = None,
 ) -> list[dict]:
     for name in models:
@@ -79,6 +81,7 @@ def run(
             f"{MAMBA2}: transformers' Mamba2Model, as wide and as deep, in one direction only and without MLPs",
             f"training with more than {CHECKPOINTED:,} tokens: with gradient checkpointing",
         ],
+        device=chosen(device),
     )
     cases = cases_of(
         (SIZE,),

@@ -9,6 +9,7 @@ from torch import nn
 from lion.bench import by_length
 from lion.bench.by_length import Contest, cases_of
 from lion.bench.results import check_choices
+from lion.devices import chosen
 from lion.models.encoder import SIZES, Encoder, EncoderConfig, encoder_config
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
@@ -63,6 +64,7 @@ def run(
     training: bool = True,
     inference: bool = True,
     memory_only: bool = False,
+    device: str = "cpu",
     json_path: Path | None = None,
 ) -> list[dict]:
     check_choices(sizes=(sizes, SIZES))
@@ -79,6 +81,7 @@ def run(
             f"{MATERIALISED}: with T x T matrices in memory, as attention is written down; not timed",
             *(["hydra: blocks without MLPs, for as many parameters"] if "hydra" in models else []),
         ],
+        device=chosen(device),
         materialised=(MATERIALISED,),
     )
     cases = cases_of(

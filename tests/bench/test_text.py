@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_left_out(monkeypatch):
     before = {"size": "tiny", "training": False, "recomputed": False, "length": 64, "batch": 1}
     before |= {"seconds": None, "peak_bytes": 100}
     contest = by_length.Contest(("a", "b"), None, None, (), 240.0, notes=[], materialised=("a",))
-    monkeypatch.setattr(by_length, "available_memory", lambda: 1000)
+    monkeypatch.setattr(by_length, "available_memory", lambda device: 1000)
     for name, reason in (("a", "would not fit into memory"), ("b", "")):
         known = [{**before, "name": name, "left_out": None}]
         assert by_length.too_much(contest, name, by_length.Case("tiny", 256, 1, False), known) == reason

@@ -67,12 +67,13 @@ def states(
     through += ((walk * heads + head) * stored * v_tiles + first_v) * D
     sums += (walk * heads + head) * stored * D * V
     keys += (walk * heads + head) * stored * D
-    cost, cost_stride = down + batch * down_strides[0] + h * down_strides[2], down_strides[1]
+    cost = down + batch * down_strides[0] + h * down_strides[2]
     upwards = walk == 1
     if not LOWER:
         upwards = walk == 0
     if UPPER and upwards:
-        cost, cost_stride = up + batch * up_strides[0] + h * up_strides[2], up_strides[1]
+        cost = up + batch * up_strides[0] + h * up_strides[2]
+    cost_stride = tl.where(upwards, up_strides[1], down_strides[1])
 
     state = tl.zeros([BD, BV], dtype=ACC)
     key = tl.zeros([BD], dtype=ACC)

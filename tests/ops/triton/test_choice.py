@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lion.ops.kernels import Wanted, choose
+from lion.ops.kernels import SHORT, SHORT_ELSEWHERE, Wanted, choose
 from lion.ops.triton import scan
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -44,6 +44,11 @@ def test_auto_takes_torch_for_what_it_lacks(gpu):
     assert choose(wanted(form="full")).backend == "torch"
     gpu.major, gpu.minor = 7, 5
     assert choose(wanted()).backend == "torch"
+
+
+def test_the_dense_form_of_torch_reaches_further_on_a_gpu(gpu):
+    for length, form in ((SHORT + 1, "full"), (SHORT_ELSEWHERE, "full"), (SHORT_ELSEWHERE + 1, "scan")):
+        assert choose(wanted(torch.float64, length=length)).form == form
 
 
 def test_why_it_cannot_run(gpu, monkeypatch):
