@@ -55,9 +55,12 @@ class _Kernels(NamedTuple):
     undecayed: TorchKernel
 
 
-def costs_of(call: Call) -> tuple[Tensor, Tensor]:
-    """What each walk of a call pays for leaving a token, [B or 1, T or 1, H, 1 or D]."""
-    return _Problem.of(call).costs()
+def parts_of(call: Call) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """q, k, v and what each walk pays for leaving a token, [B or 1, T or 1, H, 1 or D], of a call without gates and
+    orders; masked tokens hold nothing, and cost nothing."""
+    problem = _Problem.of(call).without_masked_tokens()
+    costs = problem.costs() if problem.log_decay is not None else (None, None)
+    return problem.q, problem.k, problem.v, *costs
 
 
 def per_token(x: Tensor | None, q: Tensor) -> Tensor | None:

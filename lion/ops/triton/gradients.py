@@ -39,20 +39,23 @@ def divisors(
     batch, h = head // H, head % H
     there = den.dtype.element_ty
     product = tl.zeros([C], dtype=there)
+    size = tl.zeros([C], dtype=there)
     for start in range(0, V, BV):
         column = start + tl.arange(0, BV)
         y = tile(out + (batch * T * H + h) * V, t, T, H * V, column, V).to(there)
         dy = tile(dout + batch * dout_strides[0] + h * dout_strides[2], t, T, dout_strides[1], column, V).to(there)
         product += tl.sum(y * dy, 1)
+        size += tl.sum(tl.abs(dy), 1)
     place = batch * T * H + h
     divisor = tl.load(den + place + t.to(tl.int64) * H, mask=t < T, other=1.0)
-    size = tl.abs(divisor)
     if NORM == "max":
-        factor = 1.0 / tl.maximum(size, 1.0)
-        grad = tl.where(size > 1.0, tl.where(divisor > 0, -product, product) * factor, 0.0)
+        factor = 1.0 / tl.maximum(tl.abs(divisor), 1.0)
+        grad = tl.where(tl.abs(divisor) > 1.0, tl.where(divisor > 0, -product, product) * factor, 0.0)
     else:
         factor = 1.0 / divisor
         grad = -product * factor
+    # A row that nobody uses, such as a masked token's 0 / 0, has no gradient.
+    factor, grad = tl.where(size == 0.0, 0.0, factor), tl.where(size == 0.0, 0.0, grad)
     tl.store(scale + place + t.to(tl.int64) * H, factor, mask=t < T)
     tl.store(bias + place + t.to(tl.int64) * H, grad, mask=t < T)
 

@@ -21,7 +21,7 @@ from lion.ops.plain import differentiable_gradients
 from lion.ops.state import States
 from lion.ops.torch import door
 from lion.ops.torch import scan as torch_scan
-from lion.ops.torch.lowering import costs_of, lowered
+from lion.ops.torch.lowering import lowered, parts_of
 from lion.ops.torch.options import Options
 
 INSTALLED = importlib.util.find_spec("triton") is not None
@@ -64,14 +64,13 @@ def attention(call: Call) -> Tensor | tuple[Tensor, States]:
     """The kernel of the table."""
     if not _direct(call):
         return _lowered(call)
-    f, b = costs_of(call) if call.log_decay is not None else (None, None)
-    x = Arguments(call.q, call.k, call.v, f, b, call.norm, call.direction, chunk_size=call.chunk_size)
-    return _scan(x)[0]
+    out = _scan(Arguments(*parts_of(call), call.norm, call.direction, chunk_size=call.chunk_size))[0]
+    return out if call.mask is None else torch.where(call.mask[:, :, None, None], out, 0)  # a masked token has 0 / 0
 
 
 def _direct(call: Call) -> bool:
     """Whether the kernels do all that the call asks for. With one direction NaN must not reach the tokens before it."""
-    others = (call.log_gain, call.self_weight, call.mask, call.cu_seqlens, call.orders)
+    others = (call.log_gain, call.self_weight, call.cu_seqlens, call.orders)
     simple = all(x is None for x in others) and not call.has_states
     return simple and call.norm in NORMS and call.direction == "both"
 

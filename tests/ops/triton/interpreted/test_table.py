@@ -40,6 +40,20 @@ def test_without_options_and_with_some(decay, norm, direction):
         compare(problem(decay, B=1, T=19, H=1, **flags), norm=norm, direction=direction)
 
 
+@pytest.mark.parametrize("decay", ["none", "per token", "fixed diagonal"])
+def test_masks(decay):
+    """Padding may hold anything; a row that is all padding is 0."""
+    for norm in ("sum", "max"):
+        kwargs = problem(decay, T=19, H=1, mask=True)
+        compare(kwargs, norm=norm)
+    for name in ("q", "k", "v"):
+        kwargs[name].data[~kwargs["mask"]] = torch.nan
+    got = output_and_gradients(lion.attention, kwargs, **TRITON)
+    assert (got["output"][~kwargs["mask"]] == 0).all()
+    for name, x in got.items():
+        assert torch.isfinite(x).all(), name
+
+
 @pytest.mark.parametrize("decay", DECAYS)
 def test_orders_with_everything(decay):
     flags = dict.fromkeys(("gain", "self_weight", "mask", "per_order", "two_sided"), True)
