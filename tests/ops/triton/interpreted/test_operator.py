@@ -36,6 +36,18 @@ def test_opcheck(decay):
         opcheck(torch.ops.lion.triton_scan.default, arguments)
 
 
+def test_the_operator_alone_in_half_precision():
+    """Called directly, it may be differentiated without the output in float32."""
+    q = inputs(T=17)["q"].bfloat16().requires_grad_()
+    for save in (False, True):
+        arguments = (None, None, "sum", "both", True, True, False, 16, save)
+        out, _, saved = torch.ops.lion.triton_scan(q, q, q, *arguments)
+        assert saved.shape == (out.shape if save else (0,))
+        (grad,) = torch.autograd.grad(out.sum(), q)
+        assert grad.dtype == torch.bfloat16
+        assert grad.isfinite().all()
+
+
 def test_compiled_whole():
     """torch.compile(fullgraph=True, dynamic=True), forward and backward."""
     run = torch.compile(lambda **x: lion.attention(**x, **TRITON), fullgraph=True, dynamic=True, backend="aot_eager")
