@@ -22,6 +22,7 @@ EXTRAS = {  # what they are for
     "text": "lion train text, mlm and causal, lion distill and generate; it has train and hf",
     "hf": "Hugging Face's transformers: lion.integrations.hf",
     "timm": "timm: lion.integrations.timm, its augmentations",
+    "triton": "kernels for GPUs; torch for CUDA on Linux brings it along",
     "tables": ".parquet and .arrow files",
     "hub": "data sets of Hugging Face's hub, hf://owner/name",
 }

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -12,8 +11,9 @@ from lion.ops.triton import gradients as of_gradients
 from lion.ops.triton import states as of_states
 from lion.ops.triton import values as of_values
 from lion.ops.triton.configurations import Configuration, configuration, decay_of
+from lion.ops.triton.scan import interpreting
 
-INTERPRETED = triton.knobs.runtime.interpret
+INTERPRETED = interpreting()
 DTYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32, torch.float64: tl.float64}
 
 

@@ -4,8 +4,11 @@ What the kernels know is what a torch kernel knows (lion/ops/torch/options.py), 
 through the lowering that torch's kernels have.
 """
 
+import contextlib
+import importlib.metadata
 import importlib.util
 import os
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +27,19 @@ from lion.ops.torch import scan as torch_scan
 from lion.ops.torch.lowering import lowered, parts_of
 from lion.ops.torch.options import Options
 
+OLDEST = (3, 5)  # Triton's version
+
+
+def _version() -> tuple[int, ...]:
+    """The first two numbers of the installed Triton's version, without importing it; () if nobody says."""
+    for name in ("triton", "pytorch-triton-rocm", "triton-rocm"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return tuple(map(int, re.findall(r"\d+", importlib.metadata.version(name))[:2]))
+    return ()
+
+
 INSTALLED = importlib.util.find_spec("triton") is not None
+VERSION = _version() if INSTALLED else ()
 WIDEST = 256  # channels of keys or values
 NORMS = ("none", "sum", "max")
 HALF = (torch.bfloat16, torch.float16)
@@ -40,6 +55,8 @@ def missing(device: torch.device, dtype: torch.dtype) -> str | None:
         return "LION_TRITON=0 switches it off"
     if not INSTALLED:
         return "Triton is not installed (pip install 'lion-attention[triton]')"
+    if VERSION and VERSION < OLDEST:
+        return f"Triton {'.'.join(map(str, VERSION))} is installed, and {'.'.join(map(str, OLDEST))} is needed"
     if device.type == "cpu" and interpreting():
         return None
     if device.type != "cuda":

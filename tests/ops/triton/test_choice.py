@@ -18,6 +18,7 @@ def gpu(monkeypatch):
     """A machine with a GPU and Triton, as far as one asks; its compute capability can be set."""
     found = SimpleNamespace(major=8, minor=0)
     monkeypatch.setattr(scan, "INSTALLED", True)
+    monkeypatch.setattr(scan, "VERSION", (3, 9))
     monkeypatch.delenv("LION_TRITON", raising=False)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -65,6 +66,8 @@ def test_why_it_cannot_run(gpu, monkeypatch):
     monkeypatch.setenv("LION_TRITON", "0")
     assert scan.missing(CPU, torch.float32) == "LION_TRITON=0 switches it off"
     monkeypatch.delenv("LION_TRITON")
+    monkeypatch.setattr(scan, "VERSION", (3, 3))
+    assert scan.missing(GPU, torch.float32) == "Triton 3.3 is installed, and 3.5 is needed"
     monkeypatch.setattr(scan, "INSTALLED", False)
     assert scan.missing(GPU, torch.float32) == "Triton is not installed (pip install 'lion-attention[triton]')"
 
