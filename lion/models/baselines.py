@@ -80,6 +80,9 @@ class Baseline(Scriptable):
         apart = Apart.of(x, mask, cu_seqlens, self.room)
         return apart.back(self.mix(apart.x, apart.mask, apart.cu_seqlens))
 
+    def whole_only(self) -> str:
+        return "its convolutions and gates know of no other pieces"
+
     def mix(self, x: Tensor, mask: Tensor | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
         """The output for tokens with zeros between sequences, where the mask is False."""
         raise NotImplementedError

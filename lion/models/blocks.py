@@ -1,6 +1,6 @@
 """What the models share: the fields of their configs, their layers of attention, MLPs and bookkeeping."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, cast
 
@@ -11,10 +11,12 @@ from torch.utils.checkpoint import checkpoint
 from lion.configs import check
 from lion.limits import Depth, Heads, OneOf, Width
 from lion.nn.layers import LionAttention
+from lion.nn.pieces import Cuttable
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import Norm
 
 POSITIONS = ("learned", "none")
+Stage = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]  # (x, mask) -> (x, mask)
 # What the variants of LionAttention have, and the baselines do not.
 CHOICES = ("features", "decay", "norm", "two_sided", "half_lives", "orders", "double_diagonal")
 # Parts of names: parameters that are decays and the like, and no weights.
@@ -65,7 +67,7 @@ def make_layer(config: ModelConfig, layer: type[LionAttention] = LionAttention, 
     )
 
 
-class Backbone(nn.Module):
+class Backbone(Cuttable, nn.Module):
     """A model with blocks: they can be recomputed, and some of their parameters are no weights."""
 
     no_weights: ClassVar[tuple[str, ...]] = NO_WEIGHTS
@@ -82,6 +84,20 @@ class Backbone(nn.Module):
         if self.grad_checkpointing and torch.is_grad_enabled():
             return checkpoint(block, *inputs, use_reentrant=False)
         return block(*inputs)
+
+    def stages(self) -> Iterator[Stage]:
+        """What is done to tokens [B, T], or numbers, one after the other: what enters is the sequence and its mask."""
+        raise ValueError(f"{type(self).__name__} cannot be run block by block; expected a LongModel or an Encoder.")
+
+    def answer(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """What the model says, of what the last stage returns."""
+        return x
+
+    def stream(self, blocks: Iterable[Tensor], masks: Iterable[Tensor] | None = None, **how: Any) -> Iterator[Tensor]:
+        """The outputs for a sequence of any length, given and returned block by block. See lion.streaming.stream."""
+        from lion.streaming import stream
+
+        return stream(self, blocks, masks, **how)
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that an optimizer should not shrink: decays and the like."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lion.legacy import takes_old_names
 from lion.limits import Deviation, Epsilon, Ratio, Share, Tokens, Vocabulary
 from lion.models.blocks import NO_WEIGHTS, Backbone, Mlp, ModelConfig, check_mask, init_linear, make_layer
+from lion.models.borders import tokens_before
 from lion.models.positions import add_positions, learned_positions
 from lion.nn.prefill import Cache, Kept, prefill
 from lion.ops.checks import one_of
@@ -172,7 +173,8 @@ class CausalModel(Backbone):
             raise ValueError("expected either ids or embeddings.")
         x = self.embed(ids) if embeddings is None else embeddings
         check_mask(mask, x.shape[:2])
-        before = None if states is None else states.tokens
+        counted = states is None and self.positions is not None and position_ids is None
+        before = tokens_before(x, mask, self.piece) if counted else None if states is None else states.tokens
         x = self.drop(add_positions(x, self.positions, position_ids, mask, cu_seqlens, before=before))
         kept = []
         for i, block in enumerate(self.blocks):

@@ -1,5 +1,6 @@
 """Text encoders: BERT's architecture, with any variant of the table in the place of its attention."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -9,9 +10,11 @@ from torch import Tensor, nn
 from lion.legacy import takes_old_names
 from lion.limits import Classes, Deviation, Epsilon, HiddenOrNone, OneOf, Positive, Share, TokenId, Tokens, Vocabulary
 from lion.models.baselines import BASELINES, Baseline
-from lion.models.blocks import Backbone, Mlp, ModelConfig, check_mask, init_linear, make_layer
+from lion.models.blocks import Backbone, Mlp, ModelConfig, Stage, check_mask, init_linear, make_layer
+from lion.models.borders import tokens_before
 from lion.models.positions import add_positions, learned_positions, placed, warn_if_blind, waves
 from lion.nn.layers import LionAttention
+from lion.nn.pieces import Cuttable
 from lion.nn.variants import VARIANTS
 
 
@@ -81,8 +84,13 @@ class Encoder(Backbone):
                 states = (*states, x)
         return states if all_states else x
 
+    def stages(self) -> Iterator[Stage]:
+        yield lambda x, mask: (self.embeddings(x, mask, None, None, None, None), mask)
+        for layer in self.layers:
+            yield lambda x, mask, layer=layer: (self.run(layer, x, mask, None)[0], mask)  # type: ignore[misc]
 
-class Embeddings(nn.Module):
+
+class Embeddings(Cuttable, nn.Module):
     """Embeddings of words, of the texts that they are in (`types`), and of positions if those are learned."""
 
     def __init__(self, config: EncoderConfig):
@@ -121,7 +129,9 @@ class Embeddings(nn.Module):
             x = x + self.types(kinds)
         elif token_type_ids is not None:
             raise ValueError("token_type_ids is given, but token_types is 0; expected none: leave them out.")
-        return self.dropout(self.norm(add_positions(x, self.positions, position_ids, mask, cu_seqlens)))
+        counted = self.positions is not None and position_ids is None
+        before = tokens_before(x, mask, self.piece) if counted else None
+        return self.dropout(self.norm(add_positions(x, self.positions, position_ids, mask, cu_seqlens, before=before)))
 
 
 class EncoderLayer(nn.Module):

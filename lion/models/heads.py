@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lion.models.borders import first_of_pieces, mean_of_pieces
+from lion.nn.pieces import Piece
 from lion.ops.call import accumulation_dtype
 
 IGNORED = -100  # the label of a token that is not to be predicted
@@ -32,8 +34,10 @@ class MaskedLMHead(nn.Module):
         return self.decoder(self.norm(F.gelu(self.dense(x))))
 
 
-def first_tokens(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+def first_tokens(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, piece: Piece | None = None) -> Tensor:
     """The first real token of each sequence, [B, T, dim] -> [sequences, dim]."""
+    if piece is not None:
+        return first_of_pieces(x, mask, piece)
     if cu_seqlens is not None:
         return x[0, cu_seqlens[:-1].long()]
     if mask is None:
@@ -41,8 +45,10 @@ def first_tokens(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> T
     return x[torch.arange(x.shape[0], device=x.device), mask.int().argmax(1)]
 
 
-def mean_tokens(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None = None) -> Tensor:
+def mean_tokens(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None = None, piece: Piece | None = None) -> Tensor:
     """The mean of each sequence's real tokens, [B, T, dim] -> [sequences, dim]."""
+    if piece is not None:
+        return mean_of_pieces(x, mask, piece)
     if cu_seqlens is not None:
         lengths = cu_seqlens.long().diff()
         which = torch.arange(len(lengths), device=x.device).repeat_interleave(lengths, output_size=x.shape[1])
@@ -68,6 +74,9 @@ class TokenWeights(nn.Module):
         super().__init__()
         for name, shape in {"idf": (vocab_size,), "weight": (classes, vocab_size), "bias": (classes,)}.items():
             self.register_buffer(name, torch.zeros(shape))
+
+    def whole_only(self) -> str:
+        return "it counts the tokens of the whole text"
 
     def resize(self, vocab_size: int) -> None:
         """Take tokens away at the end, or add some that do not count."""

@@ -1,5 +1,6 @@
 """Classifiers of long sequences: those of the Long Range Arena, DNA, and series of numbers."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -9,11 +10,13 @@ from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
 from lion.limits import Classes, Depth, Heads, Kernel, Kmers, OneOf, Positive, Ratio, Share, Tokens, Width
-from lion.models.blocks import Backbone, Mlp, ModelConfig, check_mask, make_layer
+from lion.models.blocks import Backbone, Mlp, ModelConfig, Stage, check_mask, make_layer
+from lion.models.borders import convolved, tokens_before, total
 from lion.models.heads import mean_tokens
 from lion.models.kmers import BASES, FIRST, KmerWeights
 from lion.models.positions import add_positions, learned_positions, placed, warn_if_blind
 from lion.models.random_convolutions import RandomConvolutions
+from lion.nn.pieces import Cuttable
 from lion.nn.variants import VARIANTS
 
 ANSWERS = ("sequence", "pair", "token")
@@ -131,16 +134,9 @@ class LongModel(Backbone):
                 f"{self.config.answer!r}{f' and channels is {self.config.channels}' if several else ''}."
             )
         check_mask(mask, x.shape[:-1] if several else x.shape)
-        if self.config.answer == "token":
-            return self.head(self.features(x, mask)[0])
         flat = x.flatten(0, 1) if pair else x
         flat_mask = mask.flatten(0, 1) if pair and mask is not None else mask
-        pooled = (self.summaries or mean_tokens)(*self.features(flat, flat_mask))
-        if self.compare is not None:
-            one, other = pooled.unflatten(0, (-1, 2)).unbind(1)
-            pooled = torch.cat([one, other, one - other, one * other], -1)
-            pooled = pooled + self.compare(pooled)
-        logits = self.head(pooled)
+        logits = self.answer(*self.features(flat, flat_mask))
         if self.kmer_weights is not None:
             token_logits = self.kmer_weights(x, mask) if token_logits is None else token_logits
             logits = logits + token_logits.to(logits.dtype)
@@ -149,42 +145,78 @@ class LongModel(Backbone):
         both = logits + self.random_convolutions(x, mask)
         return both / 2 if self.config.classes == 1 else both
 
+    def answer(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Logits, of what `features` returns."""
+        if self.config.answer == "token":
+            return self.head(x)
+        pooled = self.pooled(x, mask)
+        if self.compare is not None:
+            one, other = pooled.unflatten(0, (-1, 2)).unbind(1)
+            pooled = torch.cat([one, other, one - other, one * other], -1)
+            pooled = pooled + self.compare(pooled)
+        return self.head(pooled)
+
     def features(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """[B, T], or numbers of several channels [B, T, channels], -> [B, tokens, dim] and the mask of these tokens"""
+        for stage in self.stages():
+            x, mask = stage(x, mask)
+        return x, mask
+
+    def stages(self) -> Iterator[Stage]:
+        """What is done to the tokens, one after the other: (x, mask) -> (x, mask)"""
+        yield self._embedded
+        if self.stem is not None:
+            yield self._stemmed
+        yield from self.convolutions
+        yield self._placed
+        for block in self.blocks:
+            yield lambda x, mask, block=block: (self.run(block, x, mask), mask)  # type: ignore[misc]
+        yield lambda x, mask: (self.norm(x), mask)
+
+    def pooled(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """[B, T, dim] -> [B, dim or more]"""
+        return mean_tokens(x, mask, piece=self.piece) if self.summaries is None else self.summaries(x, mask)
+
+    def whole_only(self) -> str | None:
+        return None if self.random_convolutions is None else "its random convolutions read the whole sequence"
+
+    def _embedded(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         y = self.embedding(x if self.config.vocab_size or self.config.channels > 1 else x[..., None])
         if not self.config.stem_depth:
-            y = add_positions(y, self.positions, mask=mask)
-        if mask is not None:
-            y = y.masked_fill(~mask[..., None], 0)  # even if there is nan
-        if self.stem is not None:
-            y = y + self.stem(y.transpose(1, 2)).transpose(1, 2)
-        for convolution in self.convolutions:
-            y, mask = convolution(y, mask)
-        if self.config.stem_depth:  # convolutions find patterns anywhere
-            y = add_positions(y, self.positions, mask=mask)
-        y = self.dropout(y)
-        for block in self.blocks:
-            y = self.run(block, y, mask)
-        return self.norm(y), mask
+            y = self._with_positions(y, mask)
+        return y if mask is None else y.masked_fill(~mask[..., None], 0), mask  # even if there is nan
+
+    def _stemmed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        assert self.stem is not None
+        return x + convolved(self.stem, x, self.piece)[0], mask
+
+    def _placed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        x = self._with_positions(x, mask) if self.config.stem_depth else x  # convolutions find patterns anywhere
+        return self.dropout(x), mask
+
+    def _with_positions(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if self.positions is None:
+            return x
+        return add_positions(x, self.positions, mask=mask, before=tokens_before(x, mask, self.piece))
 
 
-class Convolution(nn.Module):
+class Convolution(Cuttable, nn.Module):
     """A convolution over time with a norm and a GELU, added to its input [B, T, dim], of which a stride leaves some."""
 
     def __init__(self, dim: int, width: int, stride: int):
         super().__init__()
         self.conv = nn.Conv1d(dim, dim, width, stride=stride, padding=width // 2, bias=False)
         self.norm = nn.LayerNorm(dim)
-        self.stride = stride
 
     def forward(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        y = F.gelu(self.norm(self.conv(x.transpose(1, 2)).transpose(1, 2)))
-        mask = mask if mask is None else mask[:, :: self.stride]
+        y, tokens = convolved(self.conv, x, self.piece)
+        y = F.gelu(self.norm(y))
+        mask = mask if mask is None else mask[:, tokens]
         # Masked tokens stay 0, or the next convolution would see them.
-        return x[:, :: self.stride] + (y if mask is None else y.masked_fill(~mask[..., None], 0)), mask
+        return x[:, tokens] + (y if mask is None else y.masked_fill(~mask[..., None], 0)), mask
 
 
-class Summaries(nn.Module):
+class Summaries(Cuttable, nn.Module):
     """Weighted sums of the tokens, [B, T, dim] -> [B, summaries * dim]. A mean knows no places, these do."""
 
     def __init__(self, config: LongConfig):
@@ -194,7 +226,10 @@ class Summaries(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         x = x if mask is None else x * mask[..., None]
-        return torch.einsum("btd,std->bsd", x, self.weight[:, : x.shape[1]]).flatten(1)
+        before = tokens_before(x, None, self.piece)
+        begin = 0 if before is None or not len(before) else int(before[0])
+        sums = torch.einsum("btd,std->bsd", x, self.weight[:, begin : begin + x.shape[1]]).flatten(1)
+        return total(sums, self.piece)
 
 
 class LongBlock(nn.Module):

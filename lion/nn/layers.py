@@ -13,7 +13,9 @@ from lion.nn.arrival import charge_for_leaving, with_entry
 from lion.nn.between import attention_between
 from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, Steps, TwoSided, geometric, heads_axis
 from lion.nn.feature_maps import FEATURE_MAPS
+from lion.nn.messages import Sent
 from lion.nn.orders import ORDER_NORMS, ORDERS, decays_of, grid_orders
+from lion.nn.pieces import Cuttable, states_of
 from lion.nn.softmax import softmax_attention, softmax_step
 from lion.nn.tails import GATES, OUTPUT_NORMS
 from lion.nn.variants import KEYS, VARIANTS, Variant
@@ -43,7 +45,7 @@ class Tokens(NamedTuple):
         return self._replace(**{name: x[:, tokens] for name, x in given.items()})  # fixed decays stay
 
 
-class LionAttention(nn.Module):
+class LionAttention(Cuttable, nn.Module):
     """Self-attention over [B, T, dim], linear in T: a drop-in for softmax attention.
 
     Args:
@@ -173,6 +175,13 @@ class LionAttention(nn.Module):
         orders = self._orders_for(x, grid)
         columns = self.in_proj(x)
         piece = return_states or forward_state is not None or reverse_state is not None
+        if self.piece is not None:
+            if piece or cu_seqlens is not None or orders is not None:
+                what = "states are" if piece else "cu_seqlens is" if cu_seqlens is not None else "orders are"
+                raise ValueError(f"{what} given, and the layer has a piece of a sequence: it finds its own states.")
+            y = self._tokens(columns)
+            arrived = self.piece.exchange(columns, lambda: Sent(*states_of(self, y, mask)))
+            return self.finish(self.mix(y, mask, forward_state=arrived.forward, reverse_state=arrived.reverse), y)
         for path in fused(self.backend) if self._at_once and not piece else ():
             if self.variant.features in path.FEATURES and path.available(columns, self.form):
                 return self._finish(*self._mix_at_once(path, columns, mask, cu_seqlens, orders))
@@ -333,6 +342,14 @@ class LionAttention(nn.Module):
             orders=orders,
         )
         return out[..., None]
+
+    def whole_only(self) -> str | None:
+        if self.variant.softmax:
+            return "variant 'softmax' has no state but its tokens"
+        if self.variant.norm == "unmasked":
+            return "norm 'unmasked' divides by a sum without decays, which no state holds"
+        orders = self.order_names is not None or self.orders is not None
+        return "other orders cross the pieces' borders many times" if orders else None
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """The next token, [B, dim], of a causal layer, and the `State` to give with the one after it.

@@ -182,12 +182,17 @@ def attention_states(
         reverse_state=reverse_state,
         return_states=True,
     )
+    casts = _autocasts(k)
+    call = as_autocast(call)
     check(call)
     wanted = _wanted(call, "auto", "auto")
     backend = BACKENDS[(choose(wanted) if torch.compiler.is_compiling() else _chosen(wanted)).backend]
     if not backend.checks_values:
         check_values(call)
-    return backend.states(call)
+    if not casts:
+        return backend.states(call)
+    with torch.autocast(k.device.type, enabled=False):
+        return backend.states(call)
 
 
 def explain(q: Tensor, k: Tensor, v: Tensor, log_decay: LogDecay = None, **options: Unpack[Options]) -> Choice:

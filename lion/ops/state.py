@@ -54,6 +54,15 @@ class State(NamedTuple):
         """An empty transition: it is not known."""
         return self.sums.new_empty(*self.sums.shape[:2], 0, 0)
 
+    def nothing(self) -> "State":
+        """The state of no tokens, which joins with this one's."""
+        scale = None if self.log_scale is None else torch.full_like(self.log_scale, -torch.inf)
+        D = self.sums.shape[-2]
+        unit = torch.eye(D, dtype=self.sums.dtype, device=self.sums.device)
+        transition = None if self.transition is None else unit.expand(*self.sums.shape[:2], D, D)
+        zero = torch.zeros_like
+        return State(zero(self.sums), zero(self.keys), zero(self.log_decay), scale, transition)
+
     def join(self, later: "State") -> "State":
         """The state of two pieces, from those of each alone: this one's, and the one's that the walk enters next.
 

@@ -145,7 +145,9 @@ class LionModel(LionPreTrainedModel):
             check_ids("position_ids", position_ids, embeddings.positions)
             raise
         last = states[-1] if every else states
-        pooled = POOLINGS[self.config.classifier_pooling](last, mask, borders) if self.summary else None
+        pooled = None
+        if self.summary:
+            pooled = POOLINGS[self.config.classifier_pooling](last, mask, borders, embeddings.piece)
         output = BaseModelOutputWithPooling(
             last_hidden_state=last,
             pooler_output=pooled if self.pooler is None else self.pooler(pooled).tanh(),
