@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.nn.messages import Added, First, Last, Sent
-from lion.nn.pieces import Piece
+from lion.nn.pieces import Cuttable, Piece
 from lion.ops.call import accumulation_dtype
 
 
@@ -71,3 +71,16 @@ def first_of_pieces(x: Tensor, mask: Tensor | None, piece: Piece) -> Tensor:
         return Sent(whole=First(torch.where(found[:, None], token, 0), found))
 
     return piece.exchange(x, own).whole.token
+
+
+def sums_of_pieces(model: nn.Module, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Sums over the tokens of a piece, added up over all pieces; those of a model that has no pieces as they are."""
+    piece = piece_of_model(model)
+    if piece is None:
+        return sums
+    together = total(torch.stack([x.to(sums["loss"].dtype) for x in sums.values()])[None], piece)[0]
+    return dict(zip(sums, together.unbind(), strict=True))
+
+
+def piece_of_model(model: nn.Module) -> Piece | None:
+    return next((x.piece for x in model.modules() if isinstance(x, Cuttable)), None)

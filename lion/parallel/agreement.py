@@ -24,7 +24,7 @@ DTYPES = (
 
 def agree(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A hook before a model's forward pass: compares 64 bytes of all processes, and raises on all if they differ."""
-    ranks = next(x.piece for x in model.modules() if isinstance(x, Cuttable) and x.piece is not None)
+    ranks = next((x.piece for x in model.modules() if isinstance(x, Cuttable)), None)
     if not isinstance(ranks, Ranks) or torch.compiler.is_compiling():
         return
     given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lion.configs import check
 from lion.data.batches import Batch
 from lion.files import stamp
+from lion.models.borders import sums_of_pieces
 from lion.ops.checks import one_of
 
 TASKS: dict[str, type["Task"]] = {}  # by kind; those whose module has been imported
@@ -124,6 +125,8 @@ class Task:
     decided: ClassVar[Mapping[str, str]] = {}
     makes_tokenizer: ClassVar[bool] = False  # from its data, if the field `tokenizer` names none
     known: ClassVar[type[Known]] = Known
+    # Tensors of a batch that sequence parallelism cuts, and their dimensions. With "labels" every token has one.
+    cut: ClassVar[Mapping[str, int]] = {}
     usage: ClassVar[str] = "lion eval {run}"  # what to do with a finished run, for people
     reads: ClassVar[str] = "text"  # an INPUT of `lion predict`: a "text", a "sequence" of DNA, or always a "file"
 
@@ -146,6 +149,8 @@ class Task:
     def loss(self, model: nn.Module, batch: Batch, *, seed: int, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """The batch's mean loss, and other means to show beside it. By default those of `measure`."""
         sums = self.measure(model, batch)
+        if "labels" in self.cut:
+            sums = sums_of_pieces(model, sums)
         count = sums.pop("examples").clamp(min=1)
         shown = {name: x / count for name, x in sums.items() if not x.dim()}
         return shown.pop("loss"), shown

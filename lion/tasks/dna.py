@@ -40,6 +40,7 @@ class DnaTask(Task):
     decided = OF_DNA | {"model.max_tokens": "--length"}
     usage = "lion predict {run} ACGT[MASK]ACGT"
     reads = "sequence"
+    cut = {"input_ids": 1, "labels": 1}  # noqa: RUF012
 
     def resolved(self) -> "DnaTask":
         model = replace(self.model, vocab_size=TOKENS, classes=fasta.BASES, answer="token")

@@ -61,6 +61,7 @@ class DnaClassificationTask(LabelledTask):
     known = KnownSequences
     usage = "lion predict {run} ACGTACGT"
     reads = "sequence"
+    cut = {"input_ids": 1, "mask": 1}  # noqa: RUF012
 
     def resolved(self) -> "DnaClassificationTask":
         if self.dataset == "file" and not self.data:

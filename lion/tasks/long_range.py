@@ -36,6 +36,7 @@ class LongRangeTask(Task):
     unit = "sequence"
     decided = dict.fromkeys(("model.vocab_size", "model.classes", "model.answer", "model.max_tokens"), "the data")
     usage = "lion eval {run} --test test"
+    cut = {"input_ids": -1, "mask": -1, "values": 1}  # noqa: RUF012
 
     def __post_init__(self):
         super().__post_init__()

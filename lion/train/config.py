@@ -60,6 +60,7 @@ class Run:
     form: Annotated[str, limits.OneOf(get_args(Form))] = "auto"  # the algorithm of attention; the results are the same
     recompute: bool = False  # gradient checkpointing, for very long sequences
     baseline: bool = True  # on data of your own, fit a simple model of scikit-learn, too, to compare with
+    sequence_parallel: limits.Parts = 1  # processes that share each sequence, and have a piece of it each
     shard: bool = False  # spread weights and optimizer over the processes (FSDP2)
 
     def __post_init__(self):

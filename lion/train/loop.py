@@ -140,7 +140,12 @@ class Trainer:
         if self.config.recompute:
             _recompute(model)
         self.fingerprint = _fingerprint(model)
-        self.model, self.optimizer = self._prepared(model)
+        from lion.parallel.training import Sharing
+
+        world, rank = self.accelerator.num_processes, self.accelerator.process_index
+        dims, kind = self.task.cut, self.task.kind
+        self.sharing = Sharing(self.config.sequence_parallel, world, rank, self.device.type, dims, kind)
+        self.model, self.optimizer = self._prepared(self.sharing.of(model))
         self.bare: nn.Module = self.accelerator.unwrap_model(self.model)
         self.average = Average(self.bare, self.config.ema) if self.config.ema else None
         if state is None:
@@ -214,6 +219,7 @@ class Trainer:
                     raise Stopped(f"{words} {self.folder.path}", stop)
         if evaluated < 0:  # there was nothing left to do
             metrics = self.evaluate()
+        self.sharing.end(self.bare)
         if saved == self.steps:
             with self.report.working("saving the model"):
                 self._save_model(metrics)
@@ -230,6 +236,7 @@ class Trainer:
         with self._averaged(), self.report.working(EVALUATING) as tell:
             batches = self._eval_batches(tell)
             sums = measure_all(self.task, self.model, batches, self.device, self.config.precision)
+        sums = self.sharing.counted(sums)
         parts = gather_object([{name: x.cpu() for name, x in sums.items()}])  # one per process; some may be empty
         totals: dict[str, Tensor] = functools.reduce(summed, parts)
         measured = means(totals)
@@ -260,7 +267,7 @@ class Trainer:
         for micro in range(self.config.accumulate):
             # Dropout depends on the step alone, not on how often the run was stopped before.
             torch.manual_seed(mixed(self.config.seed, NOISE, step, micro, self.accelerator.process_index))
-            batch = on_device(next(examples), self.device)
+            batch = on_device(self.sharing.cut(next(examples)), self.device)
             with self.accelerator.accumulate(self.model):
                 loss, others = self._loss(step, batch)
                 self.accelerator.backward(loss)
@@ -316,14 +323,14 @@ class Trainer:
         return model, self.accelerator.prepare(make_optimizer(model, self.config.optim))
 
     def _batches(self) -> Iterator[Batch]:
-        run, accelerator = self.config, self.accelerator
+        run = self.config
         sampler = Sampler(
             len(self.train_set),
             run.batch,
             mixed(run.seed, SHUFFLE),
             range(self.begin, self.steps),
-            rank=accelerator.process_index,
-            world=accelerator.num_processes,
+            rank=self.sharing.group,
+            world=self.sharing.groups,
             accumulate=run.accumulate,
             lengths=getattr(self.train_set, "row_lengths", None) if run.group_by_length else None,
             repeats=run.repeats,
@@ -332,15 +339,15 @@ class Trainer:
 
     def _eval_parts(self) -> list[np.ndarray]:
         lengths = getattr(self.eval_set, "row_lengths", None)
-        return eval_parts(len(self.eval_set), self.accelerator.num_processes, lengths)
+        return eval_parts(len(self.eval_set), self.sharing.groups, lengths)
 
     def _eval_batches(self, tell: Callable[[float], None]) -> Iterator[Batch]:
         """This process's part of the eval set; `tell` gets the share that is done."""
-        mine = self._eval_parts()[self.accelerator.process_index].tolist()
-        size = max(1, self.config.batch // (self.accelerator.num_processes * self.config.accumulate))
+        mine = self._eval_parts()[self.sharing.group].tolist()
+        size = max(1, self.config.batch // (self.sharing.groups * self.config.accumulate))
         keys = [[(0, i) for i in mine[first : first + size]] for first in range(0, len(mine), size)]
         for done, batch in enumerate(batches(self.eval_set, keys, self.config.workers), 1):
-            yield batch
+            yield self.sharing.cut(batch)
             tell(done / len(keys))
 
     @contextlib.contextmanager
