@@ -173,6 +173,25 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
         "the decays of runs, as half-lives by layer and head, beside those they began with",
         (RUNS, Option("--examples", "of the evaluation set, for decays that depend on the input (64)", Count)),
     ),
+    "stream": (
+        "a chromosome through a DNA model, block by block: memory, speed, and whether blocks matter",
+        (
+            Option("--data", "a FASTA file (chromosome: the first of C. elegans, which is fetched)"),
+            Option("--variant", "(lion_s)"),
+            Option("--blocks", "tokens of a block (4096 65536)", Tokens, "N"),
+            Option("--tokens", "so many bases of it (all)", Tokens),
+        ),
+    ),
+    "parallel": (
+        "one sequence over several processes beside one process: time, memory, and what the model of cost says",
+        (
+            Option("--processes", "(1 2)", Threads, "N"),
+            Option("--lengths", "tokens of the sequence (65536)", Tokens, "T"),
+            Option("--variant", "(lion_s)"),
+            rounds(3),
+            *PASSES,
+        ),
+    ),
     "dna": (
         "runs of `lion train dna` beside Markov models, tables of neighbours",
         (RUNS, Option("--orders", "neighbours of a table (5)", Nesting, "N")),

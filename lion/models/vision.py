@@ -105,6 +105,9 @@ class VisionModel(WithScriptable, Backbone):
         self.head_dist = self._classifier(config.num_classes) if config.distillation_token else None
         self._init_weights()
 
+    def whole_only(self) -> str:
+        return "patches and class tokens of an image are those of one process"
+
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.forward_head(self.forward_features(x))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lion.models.blocks import Backbone, Stage
 
 MEMORY = 1 << 28  # bytes
+BLOCK = 1 << 16  # tokens
 COMPLETE = "complete.json"
 Progress = Callable[[int, int, int], None]  # layer, block, blocks
 
@@ -56,6 +57,15 @@ def stream(
     if model.training:
         raise ValueError("the model is in training; expected model.eval(): dropout would differ from pass to pass.")
     return _stream(model, blocks, masks, answer, memory, folder, begin, progress or (lambda *done: None))
+
+
+def answered(model: Any, ids: Tensor, mask: Tensor | None = None, *, block: int = BLOCK) -> Tensor:
+    """model(ids, mask); of long sequences in the memory of a block, where the model allows it."""
+    if ids.shape[1] <= 4 * block or refusals(model):
+        return model(ids, mask)
+    outputs = stream(model, ids.split(block, 1), None if mask is None else mask.split(block, 1), answer=True)
+    first = next(outputs)
+    return torch.cat([first, *outputs], 1) if first.dim() == 3 else first  # of each token, or of the whole
 
 
 @torch.no_grad()

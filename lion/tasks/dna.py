@@ -16,6 +16,7 @@ from lion.models.heads import IGNORED
 from lion.models.long_range import LongConfig, LongModel
 from lion.models.positions import placed
 from lion.recipes import register_recipe
+from lion.streaming import answered
 from lion.tasks import Batch, Examples, Prediction, Task, Trained, classified, register_task
 from lion.terminal import plural
 from lion.train.config import Optim, Run
@@ -87,7 +88,7 @@ class DnaTask(Task):
             raise ValueError(f"the sequence has {len(parts) - 1} [MASK]; expected one: the nucleotide to predict.")
         before, after = (fasta.encode(part).tolist() for part in parts)
         ids = torch.tensor([[*before, fasta.MASK, *after]], device=trained.device)
-        return Prediction(trained.model(ids)[0, len(before)], lambda i: fasta.VOCABULARY[fasta.A + i])
+        return Prediction(answered(trained.model, ids)[0, len(before)], lambda i: fasta.VOCABULARY[fasta.A + i])
 
 
 @register_recipe("dna", "dna.{variant}", variant=("lion_lit", "lion_d", "lion_s", "softmax"))

@@ -17,6 +17,7 @@ from lion.machine import to_train
 from lion.models.long_range import LongConfig, LongModel, fitted
 from lion.progress import working
 from lion.recipes import register_recipe
+from lion.streaming import answered
 from lion.tasks import Batch, Examples, Known, Prediction, Shown, Trained, cached, register_task
 from lion.tasks._labelled import LabelledTask, Plain, read_notes
 from lion.tasks._token_weights import TokenModel, count_kmers, fit, longest_kmers
@@ -154,7 +155,7 @@ class DnaClassificationTask(LabelledTask):
 
     def predict_batch(self, trained: Trained, examples: list[list[int]]) -> list[Prediction]:
         ids, mask = (x.to(trained.device) for x in padded(examples, fasta.PAD))
-        return [Prediction(x) for x in self.outputs(trained.model, {"input_ids": ids, "mask": mask})]
+        return [Prediction(x) for x in answered(trained.model, ids, mask)]
 
     def _sequences(self, split: str) -> LabelledDna:
         if split == "test" and self.test:

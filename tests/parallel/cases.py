@@ -125,6 +125,8 @@ def refused(group, case):
         layer = lion.LionAttention(8, 2, "softmax")
     elif case == "orders":
         layer = lion.LionAttention(8, 2, orders=["rows", "columns"])
+    elif case == "image model":
+        layer, x = lion.create_model("lion_s_tiny_patch16_224", depth=1), torch.randn(1, 3, 16, 16)
     elif case == "no attention":
         layer = torch.nn.Linear(8, 8)
     elif case == "mesh":

@@ -6,7 +6,7 @@ import torch
 from lion.models.encoder import Encoder, EncoderConfig
 from lion.models.long_range import LongConfig, LongModel
 from lion.nn.variants import VARIANTS
-from lion.streaming import stream
+from lion.streaming import answered, stream
 
 SMALL = {"dim": 8, "depth": 2, "heads": 2, "vocab_size": 7}
 PLACES = {"positions": "learned", "max_tokens": 40}
@@ -82,6 +82,15 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path):
         else:
             torch.testing.assert_close(torch.cat(list(stream_of), 1), want, rtol=0, atol=1e-12)
     assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("answer", ["token", "sequence"])
+def test_long_inputs_are_answered_block_by_block(answer, monkeypatch):
+    model, ids, mask = model_of(answer=answer, stem=5), torch.randint(1, 7, (2, T)), torch.rand(2, T) > 0.3
+    with torch.no_grad():
+        want = model(ids, mask)
+        monkeypatch.setattr(LongModel, "forward", None)  # which would take all at once
+        torch.testing.assert_close(answered(model, ids, mask, block=5), want, rtol=0, atol=1e-12)
 
 
 def test_outputs_from_a_block_on():
