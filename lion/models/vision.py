@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
 from lion.limits import Channels, Classes, Heads, OneOf, Patch, Pixels, Positive, Ratio, Share, ShareBelowOne, Width
+from lion.models.bands import embedded_band, pooled_over_bands
 from lion.models.baselines import BASELINES
 from lion.models.blocks import NO_WEIGHTS, Backbone, Mlp, ModelConfig, make_layer
 from lion.models.patches import STEMS, PatchEmbed
@@ -105,8 +106,8 @@ class VisionModel(WithScriptable, Backbone):
         self.head_dist = self._classifier(config.num_classes) if config.distillation_token else None
         self._init_weights()
 
-    def whole_only(self) -> str:
-        return "patches and class tokens of an image are those of one process"
+    def whole_only(self) -> str | None:
+        return "the convolutions of stem='conv' see the pixels of other pieces" if self.config.stem == "conv" else None
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.forward_head(self.forward_features(x))
@@ -121,6 +122,8 @@ class VisionModel(WithScriptable, Backbone):
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         if self.pool == "none":
             return x if pre_logits else self.head(x)
+        if self.piece is not None:
+            x = pooled_over_bands(x, self.num_prefix_tokens, self.pool == "mean", self.piece)
         if self.head_dist is not None:
             if pre_logits:
                 return (x[:, 0] + x[:, 1]) / 2
@@ -206,6 +209,8 @@ class VisionModel(WithScriptable, Backbone):
         return {"stem": r"^cls_token|^dist_token|^pos_embed|^patch_embed", "blocks": blocks}
 
     def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        if self.piece is not None:
+            return embedded_band(self, x, self.piece)
         x, grid = self.patch_embed(x)
         tokens: list[Tensor] = []
         if self.cls_token is not None:

@@ -1,6 +1,7 @@
 """What the processes of the tests do. Each has the whole sequence, too, and compares its piece with that."""
 
 import copy
+import dataclasses
 
 import torch
 import torch.distributed as dist
@@ -126,7 +127,7 @@ def refused(group, case):
     elif case == "orders":
         layer = lion.LionAttention(8, 2, orders=["rows", "columns"])
     elif case == "image model":
-        layer, x = lion.create_model("lion_s_tiny_patch16_224", depth=1), torch.randn(1, 3, 16, 16)
+        layer, x = lion.create_model("lion_s_tiny_patch16_224", depth=1, stem="conv"), torch.randn(1, 3, 16, 16)
     elif case == "no attention":
         layer = torch.nn.Linear(8, 8)
     elif case == "mesh":
@@ -192,5 +193,27 @@ def models(group, settings, T, kind):
                 dist.all_reduce(grads[n], group=group)
                 grads[n] /= 1 if per_token else ranks  # all have said the same of the whole
         want = piece(want, lengths, rank) if per_token else want
+        found[name] = largest_error({**grads, "y": got.detach()}, {**wanted, "y": want.detach()})
+    return found
+
+
+def images(group, settings, rows):
+    """By name, the largest error of an image model's outputs and of all its gradients. `rows` of patches by process."""
+    rank, patch = dist.get_rank(group), 4
+    found = {}
+    for name, options in settings:
+        torch.manual_seed(0)
+        model = lion.create_model("lion_s_tiny_patch16_224", dim=8, heads=2, depth=2, patch_size=patch, num_classes=3)
+        model = type(model)(dataclasses.replace(model.config, image_size=(8, 12), **options)).double()
+        cut = parallel.sequence_parallel(copy.deepcopy(model), group)
+        x = torch.randn(2, 3, patch * sum(rows), 12, dtype=torch.float64)
+        want, got = model(x), cut(piece(x, [patch * n for n in rows], rank, 2))
+        weights = torch.randn_like(want)
+        names = [n for n, _ in model.named_parameters()]
+        wanted = dict(zip(names, torch.autograd.grad((want * weights).sum(), list(model.parameters())), strict=True))
+        grads = dict(zip(names, torch.autograd.grad((got * weights).sum(), list(cut.parameters())), strict=True))
+        for n in names:
+            dist.all_reduce(grads[n], group=group)
+            grads[n] /= dist.get_world_size(group)
         found[name] = largest_error({**grads, "y": got.detach()}, {**wanted, "y": want.detach()})
     return found

@@ -54,7 +54,7 @@ def test_one_direction_sends_half(processes):
 REFUSED = {
     "softmax": "LionAttention: variant 'softmax' has no state but its tokens.",
     "orders": "LionAttention: other orders cross the pieces' borders many times.",
-    "image model": "VisionModel: patches and class tokens of an image are those of one process.",
+    "image model": "VisionModel: the convolutions of stem='conv' see the pixels of other pieces.",
     "no attention": "there is no LionAttention in this Linear.",
     "mesh": "expected one of them: mesh['sequence'].",
     "no mesh": "mesh is a int; expected a process group, or one dimension of a DeviceMesh: mesh['sequence'].",

@@ -42,3 +42,17 @@ SETTINGS = [  # name, model, masked, recomputed
 def test_pieces_are_the_whole(processes, ranks, kind):
     for found in processes.run(cases.models, SETTINGS, 23, kind, ranks=ranks):
         assert all(error <= 1e-12 for error, _ in found.values()), found
+
+
+IMAGES = [
+    ("a class token", {}),
+    ("two of them", {"distillation_token": True}),
+    ("the mean", {"pool": "mean", "positions": "learned"}),
+    ("places", {"positions": "learned", "two_sided": True}),
+]
+
+
+@pytest.mark.parametrize("rows", [(2, 1), (0, 3, 1), (1, 0, 2, 0)])
+def test_images_in_bands(processes, rows):
+    for found in processes.run(cases.images, IMAGES, rows, ranks=len(rows)):
+        assert all(error <= 1e-12 for error, _ in found.values()), found
