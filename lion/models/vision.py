@@ -122,8 +122,9 @@ class VisionModel(WithScriptable, Backbone):
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         if self.pool == "none":
             return x if pre_logits else self.head(x)
-        if self.piece is not None:
-            x = pooled_over_bands(x, self.num_prefix_tokens, self.pool == "mean", self.piece)
+        if not torch.jit.is_scripting():
+            if self.piece is not None:
+                x = pooled_over_bands(x, self.num_prefix_tokens, self.pool == "mean", self.piece)
         if self.head_dist is not None:
             if pre_logits:
                 return (x[:, 0] + x[:, 1]) / 2
@@ -209,8 +210,9 @@ class VisionModel(WithScriptable, Backbone):
         return {"stem": r"^cls_token|^dist_token|^pos_embed|^patch_embed", "blocks": blocks}
 
     def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        if self.piece is not None:
-            return embedded_band(self, x, self.piece)
+        if not torch.jit.is_scripting():
+            if self.piece is not None:
+                return embedded_band(self, x, self.piece)
         x, grid = self.patch_embed(x)
         tokens: list[Tensor] = []
         if self.cls_token is not None:
