@@ -42,6 +42,9 @@ OPTIONAL = {
     "pyarrow": Package("tables"),
     "datasets": Package("hub"),
     "triton": Package("triton"),
+    "onnx": Package("onnx"),
+    "onnxscript": Package("onnx"),
+    "onnxruntime": Package("onnx"),
 }
 SECONDS = 300  # to import all of them
 

@@ -86,7 +86,7 @@ class TokenWeights(nn.Module):
     def forward(self, input_ids: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None = None) -> Tensor:
         real = torch.ones_like(input_ids, dtype=self.idf.dtype) if mask is None else mask.to(self.idf.dtype)
         if cu_seqlens is None:
-            counts = real.new_zeros(len(input_ids), len(self.idf)).scatter_add(1, input_ids, real)
+            counts = real.new_zeros(input_ids.shape[0], len(self.idf)).scatter_add(1, input_ids, real)
         else:
             lengths = cu_seqlens.long().diff()
             which = torch.arange(len(lengths), device=real.device)

@@ -87,7 +87,7 @@ class PatchEmbed(nn.Module):
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         p, q = self.patch_size
-        return -(-height // p), -(-width // q)
+        return (height + p - 1) // p, (width + q - 1) // q  # not -(-height // p): ONNX divides towards 0
 
     def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
         return self.patch_size[0] if as_scalar else self.patch_size

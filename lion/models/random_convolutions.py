@@ -56,6 +56,8 @@ class RandomConvolutions(nn.Module):
 
     def features(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, features]: of every kernel, the shares of the steps above its levels, and the largest number."""
+        if torch.compiler.is_exporting():  # a graph has no pieces: their number would depend on the length
+            return self._features(x, mask)
         widest = max(group.kernels for group in self.groups)
         size = max(1, PIECE // (widest * max(1, x.shape[1])))
         masks = [None] * len(x) if mask is None else mask.split(size)

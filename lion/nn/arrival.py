@@ -17,7 +17,10 @@ def token_before(
     steps = torch.arange(T, device=path.device)
     walk = path.flip(0) if reverse else path
     real = torch.ones(B, T, dtype=torch.bool, device=path.device) if mask is None else mask[:, walk]
-    seen = torch.where(real, steps, -1).cummax(1).values
+    count = real.long().cumsum(1)
+    # The step of the n-th real token, for n from 1. (A running maximum of steps is the same, but ONNX has none.)
+    nth = steps.new_zeros(B, T + 1).scatter(1, torch.where(real, count, 0), steps.expand(B, T))
+    seen = torch.where(count > 0, nth.gather(1, count), -1)
     step = F.pad(seen, (1, -1), value=-1)
     exists = step >= 0
     before = walk[step.clamp(min=0)]

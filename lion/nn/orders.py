@@ -18,23 +18,29 @@ def rows(height: int, width: int) -> Tensor:
     return torch.arange(height * width)
 
 
+def _cut(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """x // size and x % size. (ONNX's exporter knows no remainder by a symbol.)"""
+    whole = x // size
+    return whole, x - whole * size
+
+
 def columns(height: int, width: int) -> Tensor:
     """Column by column."""
-    step = torch.arange(height * width)
-    return step % height * width + step // height
+    column, row = _cut(torch.arange(height * width), height)
+    return row * width + column
 
 
 def snake(height: int, width: int) -> Tensor:
     """Row by row, every other one backwards: neighbours on the path are neighbours in the grid."""
-    step = torch.arange(height * width)
-    row, column = step // width, step % width
+    row, column = _cut(torch.arange(height * width), width)
     return row * width + torch.where(row % 2 == 1, width - 1 - column, column)
 
 
 def transposed_snake(height: int, width: int) -> Tensor:
     """Column by column, every other one backwards."""
     path = snake(width, height)  # of the transposed grid
-    return path % height * width + path // height
+    column, row = _cut(path, height)
+    return row * width + column
 
 
 ORDERS: dict[str, Callable[[int, int], Tensor]] = {

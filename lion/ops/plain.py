@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 _asked: ContextVar[bool] = ContextVar("lion_plain", default=False)
+_to_onnx: ContextVar[bool] = ContextVar("lion_to_onnx", default=False)
 
 
 def transformed() -> bool:
@@ -37,6 +38,20 @@ def plainly() -> Iterator[None]:
         yield
     finally:
         _asked.reset(token)
+
+
+def to_onnx() -> bool:
+    """Whether operators of ours stay in an exported graph: lion.export has an ONNX function for each."""
+    return _to_onnx.get()
+
+
+@contextlib.contextmanager
+def for_onnx() -> Iterator[None]:
+    token = _to_onnx.set(True)
+    try:
+        yield
+    finally:
+        _to_onnx.reset(token)
 
 
 def differentiable_gradients(

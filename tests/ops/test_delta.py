@@ -105,3 +105,12 @@ def test_operators_and_compilation():
     kwargs = {name: x.float() for name, x in problem("fixed", T=70).items() if name != "norm"}
     compiled = torch.compile(lambda **x: lion.attention(**x, norm="none"), fullgraph=True)
     torch.testing.assert_close(compiled(**kwargs), lion.attention(**kwargs, norm="none"))
+
+
+@pytest.mark.parametrize("C", [1, 2, 7, 32, 33])
+def test_inverse_by_products(C):
+    """What an ONNX graph has in place of a triangular system."""
+    from lion.ops.torch.delta import _unit_inverse
+
+    A = torch.randn(3, C, C, dtype=torch.float64).tril(-1)
+    torch.testing.assert_close(_unit_inverse(A) @ (torch.eye(C) + A), torch.eye(C).expand_as(A).double())

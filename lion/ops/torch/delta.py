@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops.plain import differentiable_gradients, plain
+from lion.ops.plain import differentiable_gradients, plain, to_onnx
 from lion.ops.torch import door
 from lion.ops.torch.chunks import into_blocks, out_of_blocks
 from lion.ops.torch.dense import head_first, scores_op
@@ -84,7 +84,27 @@ def _scores(q: Tensor, k: Tensor, cost: Tensor | None, include_self: bool) -> Te
 def _system(k: Tensor, beta: Tensor, cost: Tensor | None) -> Tensor:
     """(I + A)^-1 diag(beta): what is written, by what there is to write."""
     A = beta * _scores(k, k, cost, False)
+    if to_onnx():
+        return _unit_inverse(A) * beta.transpose(-1, -2)
     return torch.linalg.solve_triangular(A, torch.diag_embed(beta.squeeze(-1)), upper=False, unitriangular=True)
+
+
+def _unit_inverse(A: Tensor) -> Tensor:
+    """(I + A)^-1 of a strictly lower triangle [..., C, C], by products: ONNX has no triangular systems.
+
+    With X the inverses of the blocks on the diagonal, and N what is below them in pairs of blocks, X - X N X has the
+    inverses of the pairs.
+    """
+    C = A.shape[-1]
+    place = torch.arange(C, device=A.device)
+    X = torch.eye(C, dtype=A.dtype, device=A.device).expand_as(A)
+    size = 1
+    while size < C:
+        block = place // size
+        below = (block[:, None] == block + 1) & (block % 2 == 0)
+        X = X - X @ (A * below) @ X
+        size *= 2
+    return X
 
 
 def _full(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lion.ops.plain import differentiable_gradients, plain
+from lion.ops.plain import differentiable_gradients, plain, to_onnx
 from lion.ops.torch import door
 from lion.ops.torch.chunks import into_blocks, out_of_blocks
 from lion.ops.torch.options import Options
@@ -40,7 +40,7 @@ SLAB_CHUNKS = 4  # at least: each slab keeps a state per direction
 
 
 def scan(q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
-    run = _in_one_slab if plain() else scan_op
+    run = scan_op if to_onnx() or not plain() else _in_one_slab
     num, den = run(q, k, v, f, b, *options)
     return num, den if options.with_den else None
 
