@@ -24,6 +24,7 @@ EXTRAS = {  # what they are for
     "timm": "timm: lion.integrations.timm, its augmentations",
     "triton": "kernels for GPUs; torch for CUDA on Linux brings it along",
     "tables": ".parquet and .arrow files",
+    "onnx": "ONNX files and ONNX Runtime: lion.export",
     "hub": "data sets of Hugging Face's hub, hf://owner/name",
 }
 INCLUDED = {"train": ("cli",), "text": ("train", "hf")}  # extras that an extra brings along

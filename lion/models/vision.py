@@ -122,7 +122,7 @@ class VisionModel(WithScriptable, Backbone):
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         if self.pool == "none":
             return x if pre_logits else self.head(x)
-        if not torch.jit.is_scripting():
+        if not torch.jit.is_scripting():  # noqa: SIM102 (it looks into both parts of an `and`)
             if self.piece is not None:
                 x = pooled_over_bands(x, self.num_prefix_tokens, self.pool == "mean", self.piece)
         if self.head_dist is not None:
@@ -210,7 +210,7 @@ class VisionModel(WithScriptable, Backbone):
         return {"stem": r"^cls_token|^dist_token|^pos_embed|^patch_embed", "blocks": blocks}
 
     def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        if not torch.jit.is_scripting():
+        if not torch.jit.is_scripting():  # noqa: SIM102
             if self.piece is not None:
                 return embedded_band(self, x, self.piece)
         x, grid = self.patch_embed(x)
