@@ -157,6 +157,19 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--tokens", "of the evaluation set, at every length (65536)", Tokens),
         ),
     ),
+    "export": (
+        "exported models in ONNX Runtime, beside a BERT and a ViT there, and beside torch",
+        (
+            Option("--texts", "text encoders' variants (lion_s)", values="NAME"),
+            Option("--images", "image models (lion_s_2scan)", values="NAME"),
+            Option("--lengths", "tokens of a text (128 512 1000 4096 16384)", Tokens, "T"),
+            Option("--pixels", "(224 512 1024)", Pixels, "N"),
+            Option("--text-size", "small, minilm, base, ... (minilm)"),
+            Option("--image-size", "tiny, small, base (tiny)"),
+            Option("--threads", "of torch and of ONNX Runtime (1)", Threads),
+            rounds(5),
+        ),
+    ),
     "generate": (
         "the next token of causal models, early and late in a text",
         (

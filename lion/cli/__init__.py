@@ -18,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lion.cli.data import add_data
     from lion.cli.demo import add_demo
     from lion.cli.embed import add_embed
+    from lion.cli.export import add_export
     from lion.cli.info import add_doctor, add_list
     from lion.cli.predict import add_predict
     from lion.cli.reproduce import add_reproduce
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add in (add_demo, add_train, add_distill, add_eval, add_report, add_predict, add_embed, add_generate):
         add(commands)
-    for add in (add_bench, add_data, add_reproduce, add_list, add_doctor):
+    for add in (add_bench, add_data, add_export, add_reproduce, add_list, add_doctor):
         add(commands)
     given, fields = list(sys.argv[1:] if argv is None else argv), list[str]()
     words = shlex.join(["lion", *given])

@@ -37,7 +37,7 @@ class Subject(NamedTuple):
     outputs: list[Port]
     example: dict[str, int]  # sizes by name, with which the graph is traced
     trials: list[dict[str, int]]  # and those it is checked with
-    most: int | None = None  # tokens, where positions are learned
+    least: int = 2  # of every size but the batch's, for torch.export: it takes what makes one token for a constant
 
     def with_pairs(self) -> "Subject":
         """The same with an input that tells the two texts of a pair apart."""
@@ -93,7 +93,7 @@ def _images(model: Any) -> Subject:
     if config.pool == "none":
         outputs = [Port("logits", ("batch", "tokens", config.num_classes or config.dim), "of the classes, by token")]
     example = {"batch": 2, "height": 3 * patch, "width": 4 * patch}
-    return Subject(Call(model, lambda model, x: model(x)), [images], outputs, example, sizes)
+    return Subject(Call(model, lambda model, x: model(x)), [images], outputs, example, sizes, patch + 1)
 
 
 MASK = Port(
@@ -107,11 +107,11 @@ def _texts(result: str, model: Any, config: Any, output: Port, call: Callable[..
     return Subject(Call(model, call), [ids, MASK], [output._replace(name=result)], *_sizes(most))
 
 
-def _sizes(most: int | None) -> tuple[dict[str, int], list[dict[str, int]], int | None]:
-    """Of the example, of the trials, and the largest length."""
+def _sizes(most: int | None) -> tuple[dict[str, int], list[dict[str, int]]]:
+    """Of the example, and of the trials."""
     lengths = [n for n in LENGTHS if most is None or n <= most]
     tried = [{"batch": b, "length": n} for b in BATCHES for n in lengths]
-    return {"batch": 2, "length": min(9, most or 9)}, tried, most
+    return {"batch": 2, "length": min(9, most or 9)}, tried
 
 
 def _encoder(model: Any) -> Subject:
@@ -156,7 +156,7 @@ def _long(model: Any) -> Subject:
     about = "of the classes, by token" if config.answer == "token" else "of the classes"
     output = Port("logits", ("batch", *("length",) * (config.answer == "token"), config.classes), about)
     call = Call(model, lambda model, x, mask: model(x, mask.bool()))
-    return Subject(call, [given, MASK._replace(shape=shape)], [output], *_sizes(most))
+    return Subject(call, [given, MASK._replace(shape=shape)], [output], *_sizes(most), config.stride + 1)
 
 
 def _causal(model: Any) -> Subject:

@@ -29,7 +29,7 @@ class Checked(NamedTuple):
 
 
 def trials(subject: Subject, least: int = 1) -> Iterator[Trial]:
-    """Inputs and torch's outputs; `least`: only sizes from this on. States are those behind the trial before, where the
+    """Inputs and torch's outputs, of sizes from `least` on. States are those behind the trial before, where the
     batch has the same size."""
     states: dict[str, Tensor] = {}
     for number, sizes in enumerate(x for x in subject.trials if min(n for k, n in x.items() if k != "batch") >= least):

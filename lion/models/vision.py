@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
@@ -284,10 +283,24 @@ def fit_positions(positions: Tensor, prefix: int, own: tuple[int, int], grid: tu
         for_all_sizes = torch.compiler.is_exporting()
     if not for_all_sizes and own == grid:
         return positions
-    maps = positions[:, prefix:].transpose(1, 2).reshape(1, -1, own[0], own[1])
-    maps = maps if maps.dtype == torch.float64 else maps.float()
-    maps = F.interpolate(maps, size=[grid[0], grid[1]], mode="bicubic", antialias=True, align_corners=False)
-    return torch.cat([positions[:, :prefix], maps.flatten(2).transpose(1, 2).to(positions.dtype)], 1)
+    known = positions[0, prefix:]
+    known = known if known.dtype == torch.float64 else known.float()
+    rows = cubic(own[0], grid[0], known) @ known.reshape(own[0], -1)  # [height, own width x dim]
+    columns = cubic(own[1], grid[1], known).expand(grid[0], -1, -1)
+    maps = torch.bmm(columns, rows.unflatten(1, [own[1], -1]))  # a broadcast product would ask for sizes
+    return torch.cat([positions[:, :prefix], maps.flatten(0, 1)[None].to(positions.dtype)], 1)
+
+
+def cubic(own: int, new: int, like: Tensor) -> Tensor:
+    """[new, own]: bicubic interpolation with antialiasing along one side, as F.interpolate has it. (In torch 2.13 that
+    is wrong where the result is one wide and not one high; and ONNX's has other weights.)"""
+    place = torch.arange(new, dtype=like.dtype, device=like.device)
+    step = own / torch.ones_like(place).sum()  # a tensor, as sizes may be symbols
+    middle = torch.arange(own, dtype=like.dtype, device=like.device) + 0.5
+    x = ((middle - step * (place[:, None] + 0.5)) / step.clamp(min=1)).abs()
+    near, far = (1.5 * x - 2.5) * x * x + 1, -0.5 * (((x - 5) * x + 8) * x - 4)
+    weights = torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+    return weights / weights.sum(1, keepdim=True)
 
 
 class Block(nn.Module):

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import lion
 from lion.models.registry import MODELS, create_model, model_config
-from lion.models.vision import VisionConfig, VisionModel
+from lion.models.vision import VisionConfig, VisionModel, cubic
 from tests import SEED
 
 SMALL = {"dim": 32, "depth": 2, "heads": 2, "patch_size": 4, "image_size": (16, 16), "num_classes": 5}
@@ -182,3 +183,11 @@ def test_weights_begin_as_those_of_deit(variant):
     for name, x in own:  # decays begin by these
         if name.endswith("in_proj.bias") and variant != "mamba2":
             assert torch.equal(x, weights[name])
+
+
+@pytest.mark.parametrize("new", [1, 3, 4, 9])
+def test_interpolation_is_torchs(new):
+    """Along one side; F.interpolate is right as long as the other one is not 1."""
+    maps = torch.randn(1, 3, 4, 2).double()
+    want = F.interpolate(maps, size=(new, 2), mode="bicubic", antialias=True, align_corners=False)
+    torch.testing.assert_close(cubic(4, new, maps) @ maps, want)
