@@ -26,7 +26,7 @@ def add_embed(commands) -> None:
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (RUN/embeddings)")
     add_number(parser, "--every", Tokens, default=1, help="tokens whose mean is a row (1)")
     add_number(parser, "--block", Tokens, default=65536, help="tokens worked on at a time (65536)")
-    add_number(parser, "--memory", CountOrAll, default=256, help="MiB of activations in memory, else on disk (256)")
+    add_number(parser, "--memory", CountOrAll, default=128, help="MiB of activations in memory, else on disk (128)")
     add_device(parser)
     parser.set_defaults(run=_embed)
 

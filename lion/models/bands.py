@@ -1,6 +1,6 @@
 """Images in pieces: bands of rows of patches. The class token is in the first one."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ def embedded_band(model: "VisionModel", x: Tensor, piece: Piece) -> tuple[Tensor
     if rows:
         tokens = model.patch_embed(x)[0]
     else:
-        proj = model.patch_embed.proj
+        proj: Any = model.patch_embed.proj
         tokens = F.linear(x.new_zeros(x.shape[0], 0, proj.weight[0].numel()), proj.weight.flatten(1), proj.bias)
     own = slice(None if piece.first else 0)  # others have none of them, but gradients, lest data parallelism miss them
     first = [y for y in (model.cls_token, model.dist_token) if y is not None]

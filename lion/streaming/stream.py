@@ -17,7 +17,7 @@ from lion.streaming.store import Block, Store
 if TYPE_CHECKING:
     from lion.models.blocks import Backbone, Stage
 
-MEMORY = 1 << 28  # bytes
+MEMORY = 1 << 27  # bytes
 BLOCK = 1 << 16  # tokens
 COMPLETE = "complete.json"
 Progress = Callable[[int, int, int], None]  # layer, block, blocks
@@ -183,5 +183,5 @@ class _Run:
         return x, mask
 
     def _store(self, layer: int) -> Store:
-        name = f"layer-{layer:03d}"
-        return Store(self.memory, None if self.kept is None else self.kept / name, self.spill / name)
+        name = f"layer-{layer:03d}"  # there are two at a time, with half of the memory each
+        return Store(self.memory // 2, None if self.kept is None else self.kept / name, self.spill / name)
