@@ -155,10 +155,12 @@ def choose(wanted: Wanted) -> Choice:
     if wanted.chunk_size is not None and form not in ("auto", *CHUNKED):
         chunked = " and ".join(map(repr, CHUNKED))
         raise ValueError(f"chunk_size is for the forms {chunked}, and form is {form!r}: leave one of the two out.")
+    passed_by = {}  # backends that are for such a device, and why they are not taken
     for name in _auto_backends() if backend == "auto" else (backend,):
         lacking = [NEEDS[need] for need in wanted.needs if need in BACKENDS[name].lacks]
         reason = lacking[0] if lacking else BACKENDS[name].missing(*where)
         if reason and backend == "auto":
+            passed_by[name] = reason
             continue
         if reason:
             works = ", ".join(repr(b) for b in usable_backends(*where) if b != name)
@@ -168,9 +170,16 @@ def choose(wanted: Wanted) -> Choice:
             candidates = candidates | {x: "the backend has no other form" for x in FORMS if x not in candidates}
         for candidate, why in candidates.items():
             if (name, candidate, kind) in KERNELS:
-                return Choice(candidate, name, kind, why)
+                return Choice(candidate, name, kind, why + _but(wanted.device, passed_by))
+        passed_by[name] = f"it has no kernel for {DECAYS[kind]}" if form == "auto" else f"it has no form {form!r}"
     works = ", ".join(f"{b} {f}" for b, f, d in KERNELS if d == kind and b in usable_backends(*where))
     raise ValueError(f"no kernel for form {form!r} on backend {backend!r} with {DECAYS[kind]}. What works: {works}.")
+
+
+def _but(device: torch.device, passed_by: dict[str, str]) -> str:
+    """Why a GPU's own kernels are not taken, where they are not."""
+    reason = passed_by.get("triton") if device.type == "cuda" else None
+    return f"; not on triton: {reason}" if reason else ""
 
 
 def _auto_backends() -> Iterable[str]:

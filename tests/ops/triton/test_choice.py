@@ -47,6 +47,18 @@ def test_auto_takes_torch_for_what_it_lacks(gpu):
     assert choose(wanted()).backend == "torch"
 
 
+def test_explain_says_why_not(gpu):
+    assert (
+        str(choose(wanted()))
+        == "scan on triton (one decay per head, fixed or per token): linear in the number of tokens"
+    )
+    assert choose(wanted(torch.float64)).why.endswith("; not on triton: it has no float64 on GPUs")
+    assert choose(wanted(decay="delta")).why.endswith(
+        "; not on triton: it has no kernel for the delta rule, with one decay per head or none"
+    )
+    assert choose(wanted(form="full")).why == "the form was asked for; not on triton: it has no form 'full'"
+
+
 def test_the_dense_form_of_torch_reaches_further_on_a_gpu(gpu):
     for length, form in ((SHORT + 1, "full"), (SHORT_ELSEWHERE, "full"), (SHORT_ELSEWHERE + 1, "scan")):
         assert choose(wanted(torch.float64, length=length)).form == form
