@@ -81,7 +81,7 @@ class TwoSided(Decay):
         self.gates, self.stepped = forward.gates, forward.stepped
 
     def forward(self, x: Tensor) -> Gates:
-        return self._pair(x, [decay.forward for decay in self.directions])
+        return self._pair(x, list(self.directions))
 
     def in_steps(self, x: Tensor) -> Gates:
         return self._pair(x, [cast(Decay, decay).in_steps for decay in self.directions])

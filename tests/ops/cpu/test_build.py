@@ -61,7 +61,7 @@ def refused(said, *, T=50, D=8, V=8, decay=(), **wrong):
     for threads, direction in itertools.product((1, 3), DIRECTIONS.values()):
         torch.set_num_threads(threads)
         with pytest.raises(ValueError, match=said):
-            torch.ops.lion.cpu_scan(q, q, v, log_decay, None, *others, 1, direction, 0, False, False, [], False)
+            torch.ops.lion.cpu_scan(q, q, v, log_decay, None, *others, 1, direction, 0, *[False] * 3, [], False)
 for decay, V in (((3,), 8), ((1, 50, 3), 8), ((3, 8), 16), ((1, 50, 3, 8), 16), ((1, 50, 3, 8), 1)):
     refused("log_decay is 1 at", decay=decay, V=V, at=-1)
 for decay in ((), (1, 50, 3)):

@@ -185,7 +185,7 @@ class Head {
   T cost(Int order, Int t, bool reverse) const {
     if (!p.log_decay.data) return 0;
     T log = *at<T>(log_decay(reverse), b, t, decay_head(order));
-    if (!(log <= 0)) throw std::domain_error("log_decay");
+    if (!(log <= most_cost<T>(p))) throw std::domain_error("log_decay");
     return log;
   }
 
