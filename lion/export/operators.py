@@ -141,11 +141,11 @@ def scan(asked: Scanned, opset: int) -> ir.Function:
     borders = []
     if reverse is not None:
         h = g.body()
-        state, tokens = h.input(), h.input(ir.DataType.INT64)
+        entering, tokens = h.input(), h.input(ir.DataType.INT64)
         walk = reverse._replace(leaving=h.input(), total=h.input())
-        left = after(h, state, walk, *keys_and_values(h, tokens))
+        left = after(h, entering, walk, *keys_and_values(h, tokens))
         over = [chunks.tokens, reverse.leaving, reverse.total]
-        borders = g.scan(h, [left, h.Identity(state)], [nothing], over, reverse=True)
+        borders = g.scan(h, [left, h.Identity(entering)], [nothing], over, reverse=True)
 
     h = g.body()
     over = [chunks.tokens, *(forward or ()), *(reverse or ())[:2], *borders]
@@ -155,8 +155,8 @@ def scan(asked: Scanned, opset: int) -> ir.Function:
     behind = [h.input() for _ in over[len(forward or ()) + 1 :]]
     keys, values = keys_and_values(h, tokens)
     queries = h.Transpose(h.Gather(q, tokens, axis=1), perm=[0, 2, 1, 3])
-    f, b = (x and h.Unsqueeze(x, [3]) for x in (ahead and ahead.cost, behind[0] if behind else None))
-    scores = h.Mul(h.MatMul(queries, keys), pairs.ways(h, f, b, 2))
+    costs = [x and h.Unsqueeze(x, [3]) for x in (ahead and ahead.cost, behind[0] if behind else None)]
+    scores = h.Mul(h.MatMul(queries, keys), pairs.ways(h, *costs, 2))
     out = h.MatMul(scores if pairs.counts is None else h.Mul(scores, pairs.counts), values)
     results = []
     if ahead is not None and state is not None:
