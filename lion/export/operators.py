@@ -155,8 +155,8 @@ def scan(asked: Scanned, opset: int) -> ir.Function:
     behind = [h.input() for _ in over[len(forward or ()) + 1 :]]
     keys, values = keys_and_values(h, tokens)
     queries = h.Transpose(h.Gather(q, tokens, axis=1), perm=[0, 2, 1, 3])
-    costs = [x and h.Unsqueeze(x, [3]) for x in (ahead and ahead.cost, behind[0] if behind else None)]
-    scores = h.Mul(h.MatMul(queries, keys), pairs.ways(h, *costs, 2))
+    leaving, reaching = (x and h.Unsqueeze(x, [3]) for x in (ahead and ahead.cost, behind[0] if behind else None))
+    scores = h.Mul(h.MatMul(queries, keys), pairs.ways(h, leaving, reaching, 2))
     out = h.MatMul(scores if pairs.counts is None else h.Mul(scores, pairs.counts), values)
     results = []
     if ahead is not None and state is not None:

@@ -110,9 +110,9 @@ def test_opcheck_of_states(decay, gain):
     scale = nothing[0] if kwargs["log_gain"] is None else torch.randn(2, 2, 1).double().requires_grad_()
     forward = [torch.randn(2, 2, 3, 4).double().requires_grad_(), torch.rand(2, 2, 3).double(), scale]
     for norm, direction, states in (("sum", "both", [*forward, *nothing]), ("none", "forward", [])):
-        how = NORMS[norm], DIRECTIONS[direction], 0, False, False, states, True
+        how = NORMS[norm], DIRECTIONS[direction], 0, False, False, False, states, True
         torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs | leaves), *how))
-    how = NO_OUTPUT, DIRECTIONS["reverse"], 0, False, False, [*nothing, *forward], True
+    how = NO_OUTPUT, DIRECTIONS["reverse"], 0, False, False, False, [*nothing, *forward], True
     torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs | leaves), *how))
 
 
