@@ -1,5 +1,6 @@
 """Weights as whole numbers of 8 bits, by ONNX Runtime's own quantizer, and what that costs in accuracy."""
 
+import collections
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,7 @@ def quantize(file: Path, subject: Subject, trained: Trained) -> dict[str, dict[s
         with working("quantizing"), quietly():
             model = onnx.load(file)
             del model.graph.value_info[:]  # shapes of weights, which the quantizer transposes
+            _give_each_its_own(model.graph)
             linear = {x.name for x in model.graph.initializer if len(x.dims) == 2}
             others = [x.name for x in model.graph.node if x.op_type in PRODUCTS and x.input[1] not in linear]
             options = {"weight_type": QuantType.QInt8, "per_channel": True, "nodes_to_exclude": others}
@@ -39,6 +41,17 @@ def quantize(file: Path, subject: Subject, trained: Trained) -> dict[str, dict[s
 
     files.replace(file, write)
     return {"float32": before, "int8": measured(file, subject, trained, "measuring int8")}
+
+
+def _give_each_its_own(graph: Any) -> None:
+    """A weight of its own for every product: the quantizer transposes them in place, embeddings that share one, too."""
+    uses = collections.Counter(name for node in graph.node for name in node.input)
+    weights = {x.name: x for x in graph.initializer}
+    for node in graph.node:
+        if node.op_type in PRODUCTS and node.input[1] in weights and uses[node.input[1]] > 1:
+            own = graph.initializer.add()
+            own.CopyFrom(weights[node.input[1]])
+            own.name = node.input[1] = f"{node.input[1]}_of_{node.name}"
 
 
 def measured(file: Path, subject: Subject, trained: Trained, doing: str) -> dict[str, float]:
