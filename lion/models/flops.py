@@ -32,6 +32,7 @@ def model_flops(config: VisionConfig, image_size: Size = None, form: str = "scan
     heads = 1 + config.distillation_token
     return {
         "patch embedding": patches * _per_patch(config),
+        "positions": _resampling(config, image_size),
         "projections": tokens * sum(block.projections for block in blocks),
         "token mixing": sum(mixing[block] for block in blocks),
         "MLPs": 4 * tokens * config.depth * config.dim * int(config.dim * config.mlp_ratio),
@@ -51,11 +52,24 @@ def parameters_of(config: VisionConfig) -> int:
 
 
 def _patches(config: VisionConfig, image_size: Size) -> int:
+    return math.prod(_grid(config, image_size))
+
+
+def _grid(config: VisionConfig, image_size: Size) -> tuple[int, int]:
+    """The rows and columns of patches."""
     size = config.image_size if image_size is None else image_size
     height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1:
         raise ValueError(f"image_size is {size}; expected at least 1 pixel each way.")
-    return math.prod(-(-pixels // config.patch_size) for pixels in (height, width))
+    return -(-height // config.patch_size), -(-width // config.patch_size)
+
+
+def _resampling(config: VisionConfig, image_size: Size) -> int:
+    """FLOPs of fitting learned positions to another grid: rows first, then columns."""
+    own, (rows, columns) = _grid(config, None), _grid(config, image_size)
+    if config.positions != "learned" or own == (rows, columns):
+        return 0
+    return 2 * config.dim * rows * own[1] * (own[0] + columns)
 
 
 def _per_patch(config: VisionConfig) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 _asked: ContextVar[bool] = ContextVar("lion_plain", default=False)
-_to_onnx: ContextVar[bool] = ContextVar("lion_to_onnx", default=False)
+_to_onnx = False  # no ContextVar: the tracer of torch.compile cannot read one
 
 
 def transformed() -> bool:
@@ -42,16 +42,17 @@ def plainly() -> Iterator[None]:
 
 def to_onnx() -> bool:
     """Whether operators of ours stay in an exported graph: lion.export has an ONNX function for each."""
-    return _to_onnx.get()
+    return _to_onnx
 
 
 @contextlib.contextmanager
 def for_onnx() -> Iterator[None]:
-    token = _to_onnx.set(True)
+    global _to_onnx
+    _to_onnx = True
     try:
         yield
     finally:
-        _to_onnx.reset(token)
+        _to_onnx = False
 
 
 def differentiable_gradients(

@@ -83,7 +83,7 @@ def evaluate_elsewhere(folder, tmp_path, capsys):
 def test_listing_and_showing(capsys):
     assert main(["train", "--list"]) == 0
     listed = capsys.readouterr().out
-    assert re.search(r"digits\.\* +36  1,797 handwritten digits", listed)
+    assert re.search(r"digits\.\* +38  1,797 handwritten digits", listed)
     own, others = listed.split("For public data")
     for name in ("images", "text", "dna.classify", "dna", "mlm", "causal", "distill.text"):
         assert re.search(rf"^  {name} +\w", own, re.MULTILINE), name
@@ -113,7 +113,7 @@ def test_listing_and_showing(capsys):
 def test_the_members_of_a_family(family, capsys):
     assert main(["train", "--list", family]) == 0
     listed = capsys.readouterr().out
-    assert "digits.lion_s  digits.lion_s_2scan" in listed
+    assert {"digits.lion_s", "digits.lion_s_2scan"} <= set(listed.split())
     assert "mnist" not in listed
     assert main(["train", family, "--list"]) == 0
     assert capsys.readouterr().out == listed

@@ -18,7 +18,7 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
 
 from lion.cli import main
-from lion.train.evaluate import predict
+from lion.train.evaluate import most_likely, predict
 from lion.train.loop import train
 from tests import THOROUGH
 from tests.tasks.texts import shrunk, write_texts
@@ -86,7 +86,7 @@ def test_server(exported, texts_run, tmp_path):
     finally:
         server.kill()
         server.wait()
-    for answer, guesses in zip(answers, predict(texts_run, texts, best=2), strict=True):
+    for answer, guesses in zip(answers, most_likely(predict(texts_run, texts, best=2)), strict=True):
         assert answer == pytest.approx({guess.label: guess.probability for guess in guesses}, abs=1e-5)
 
 

@@ -97,8 +97,8 @@ def test_opcheck_of_the_compiled_kernel(decay, everything):
     for name in ("q", "k", "v", "log_decay", "log_gain", "self_weight"):
         kwargs[name] = kwargs[name] if kwargs[name] is None else kwargs[name].requires_grad_()
     for norm, direction in ((NORMS["sum"], "both"), (NORMS["none"], "forward"), (RAW, "reverse")):
-        how = norm, DIRECTIONS[direction], 0, norm == RAW
-        torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs), *how, False, [], False))
+        how = norm, DIRECTIONS[direction], 0, norm == RAW, False, False, [], False
+        torch.library.opcheck(torch.ops.lion.cpu_scan, (*for_operator(kwargs), *how))
 
 
 @pytest.mark.parametrize("gain", [False, True])

@@ -298,6 +298,7 @@ ROWS = [(name, changes, said) for name, rows in WRONG.items() for changes, said 
 
 def test_all_operators_are_here():
     registered = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("lion::")}
+    registered = {name for name in registered if not name.startswith("lion::triton_")}  # tests/ops/triton has those
     assert registered == {f"lion::{name}" for name in WRONG} == {f"lion::{name}" for name in OPERATORS}
 
 

@@ -67,7 +67,7 @@ def test_the_page_of_what_is_finished(tmp_path, capsys):
     assert main(["reproduce", "table2", "--page-only", "--out", str(tmp_path)]) == 0
     assert "not run" in capsys.readouterr().out
     page = (tmp_path / "laptop" / "table2" / "README.md").read_text()
-    assert "| DeiT | 79.8 |" in page
+    assert "| DeiT | 22 | 22.1 | 79.8 |" in page
     assert "**not run**" in page
 
 

@@ -131,7 +131,8 @@ def test_table1(found, tmp_path):
 
 
 def test_columns_are_kernels():
-    assert {(backend, form) for backend, form, _ in KERNELS} == {*COLUMNS.values(), agreement.FULL}
+    here = {(backend, form) for backend, form, _ in KERNELS if backend != "triton"}  # for GPUs
+    assert here == {*COLUMNS.values(), agreement.FULL}
 
 
 # Chunks.
