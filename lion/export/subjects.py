@@ -56,9 +56,11 @@ def _some(port: Port, shape: list[int], random: torch.Generator) -> Tensor:
         return torch.full(shape, port.first, dtype=port.dtype)
     if port.name == "attention_mask":
         mask = torch.ones(shape, dtype=torch.long)
-        if shape[0] > 1:  # the first one is padded on the left, and the last one has holes
+        if shape[0] > 1:  # the first one is padded on the left, the last one has holes
             mask[0, ..., : shape[-1] // 3] = 0
             mask[-1, ..., 1::5] = 0
+        if shape[0] > 2:  # and the one between them is padded on the right
+            mask[1, ..., shape[-1] - shape[-1] // 4 :] = 0
         return mask
     if port.below:
         return torch.randint(port.below, shape, generator=random)

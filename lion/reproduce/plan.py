@@ -192,8 +192,8 @@ class Running:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def interrupt(self) -> None:
-        """End it as Ctrl-C does: a training keeps its last steps."""
-        self._process.send_signal(signal.SIGINT)
+        """A training keeps its last steps, as after Ctrl-C. (A script's background jobs ignore SIGINT.)"""
+        self._process.terminate()
 
     def wait(self) -> None:
         """Until it has ended; not for ever."""
