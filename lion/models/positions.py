@@ -95,9 +95,8 @@ def count(
         found = found.where(mask, 0)
     told_by_shape = mask is None and cu_seqlens is None
     if before is not None or (length > most and not told_by_shape):
-        length = (
-            int(found.max()) + 1 if found.numel() else 0
-        )  # the longest sequence's; only now, because this waits for a GPU
+        # The longest sequence's; only now, because this waits for a GPU.
+        length = int(found.max()) + 1 if found.numel() else 0
     if length > most:
         raise ValueError(
             f"there are {length} tokens in a sequence; expected at most {most}, the max_tokens of the learned "
