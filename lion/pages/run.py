@@ -18,7 +18,7 @@ from lion.train.config import Saved, read_run
 from lion.train.evaluate import Examined
 from lion.train.folder import CONFIG
 from lion.train.metrics import SHARES
-from lion.train.report import ENVIRONMENT, METRICS, Row, environment, read_metrics
+from lion.train.report import ENVIRONMENT, METRICS, SECONDS, Row, environment, read_metrics
 
 PAGE, DATA, RESULT = "report.html", "data.json", "result.json"
 KINDS = {"training": "train", "eval": "eval"}  # of rows, by the names of their lines
@@ -85,7 +85,7 @@ def _environment(folder: Path) -> dict[str, Any]:
 
 def _costs(run: Examined, saved: Saved, rows: Sequence[Row], units: str) -> list[Html]:
     cards = []
-    seconds = _seconds(saved, rows)
+    seconds = _seconds(rows)
     if seconds is not None:
         figure, unit = duration(max(1, seconds)).split(" ", 1)
         cards.append(card(figure, "training time", f"{_steps(rows):,} steps of {saved.run.batch} {units}", unit=unit))
@@ -108,10 +108,9 @@ def _steps(rows: Sequence[Row]) -> int:
     return max((row["step"] for row in rows), default=0)
 
 
-def _seconds(saved: Saved, rows: Sequence[Row]) -> float | None:
-    """The training time, by the rate of the last row: one of a resumed run counts from where it was resumed."""
-    rates = [x for row in rows if row["kind"] == "train" for name, x in row.items() if name.endswith("_per_second")]
-    return _steps(rows) * saved.run.batch / rates[-1] if rates and rates[-1] > 0 else None
+def _seconds(rows: Sequence[Row]) -> float | None:
+    """The training time; None if no row has it."""
+    return max((row.get(SECONDS, 0.0) for row in rows), default=0.0) or None
 
 
 def _training(run: Examined, saved: Saved, rows: Sequence[Row], units: str) -> dict[str, str]:
@@ -122,7 +121,7 @@ def _training(run: Examined, saved: Saved, rows: Sequence[Row], units: str) -> d
         "steps": f"{_steps(rows):,}, of {saved.run.batch} {units} each",
         "learning rate": f"{optim.lr:g}, {optim.schedule}, weight decay {optim.weight_decay:g}",
     }
-    seconds = _seconds(saved, rows)
+    seconds = _seconds(rows)
     if seconds is not None:
         facts["time"] = (
             f"{duration(max(1, seconds))}, {_steps(rows) * saved.run.batch / seconds:,.0f} {units} per second"

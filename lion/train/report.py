@@ -24,6 +24,7 @@ from lion.train.metrics import SHARES
 ENVIRONMENT, CURVES, DATA = "environment.json", "curves.png", "data.json"
 BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
 EVALUATING = "evaluating"
+SECONDS = "seconds"  # of a row: of training until then, those before a run was resumed included
 LARGEST = 1 << 1000  # whole numbers beyond it do not fit into a float
 Row = dict[str, Any]
 
@@ -35,6 +36,7 @@ class Report:
         self.folder, self.steps, self.unit, self.metric, self.main = folder, steps, task.unit, task.metric, main
         self.clock = Clock(resumed_at, steps, steps, 0.0)
         self._began, self._first_step, self._examples = time.perf_counter(), resumed_at, 0
+        self._before = 0.0  # seconds of training until the checkpoint that this goes on from
         self._told_time = False
         self._bar: Any = None
         self._words: dict[str, str] = {}  # behind the bar
@@ -46,6 +48,7 @@ class Report:
         path = folder.path / METRICS
         # Steps after the checkpoint are about to be repeated.
         rows = [row for row in read_metrics(path) if row["step"] <= resumed_at]
+        self._before = max((row.get(SECONDS, 0.0) for row in rows), default=0.0)
         text = "".join(json.dumps(row) + "\n" for row in rows)
         with folder.writing(METRICS):
             files.replace(path, lambda temporary: temporary.write_text(text))
@@ -65,9 +68,11 @@ class Report:
         if not self.main:
             return
         self._examples += examples
-        rate = self._examples / (time.perf_counter() - self._began)
+        seconds = time.perf_counter() - self._began
+        rate = self._examples / seconds
         if shown is not None:
-            self.row({"step": step, "kind": "train", **shown, f"{several(self.unit)}_per_second": round(rate, 2)})
+            times = {f"{several(self.unit)}_per_second": round(rate, 2), SECONDS: round(self._before + seconds, 3)}
+            self.row({"step": step, "kind": "train", **shown, **times})
         self.clock.step()
         left = f"{duration(self.clock.left)} left" if self.clock.known else ""
         if left and not self._told_time:

@@ -21,6 +21,7 @@ from lion import files, recipes
 from lion.cli import main
 from lion.tasks._base import forget
 from lion.train.loop import train
+from lion.train.report import read_metrics
 from tests import SEED
 from tests.tasks.texts import shrunk
 from tests.train.runs import as_options, small
@@ -274,6 +275,16 @@ def test_a_foreign_line_among_the_metrics(line, run_folder):
     with (run_folder / "metrics.jsonl").open("a", errors="surrogateescape") as file:
         file.write(f"{line}\n")
     assert resume(run_folder, "--steps", "6") == 0
+
+
+def test_the_training_time_goes_on(run_folder):
+    path = run_folder / "metrics.jsonl"
+    rows = read_metrics(path)
+    path.write_text("".join(json.dumps(row | {"seconds": 1000.0}) + "\n" for row in rows))
+    assert resume(run_folder, "--steps", "6") == 0
+    times = [row["seconds"] for row in read_metrics(path)[len(rows) :] if row["kind"] == "train"]
+    assert times
+    assert 1000 < min(times) < max(times) < 1100
 
 
 @pytest.mark.parametrize("field", ["step", "fingerprint", "files", "run", "contents"])
