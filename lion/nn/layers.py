@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from lion import legacy
 from lion.nn.arrival import charge_for_leaving, with_entry
 from lion.nn.between import attention_between
-from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, Steps, TwoSided, geometric, heads_axis
+from lion.nn.decay import DECAYS, Decay, NoDecay, PerOrder, TwoSided, geometric, heads_axis
 from lion.nn.feature_maps import FEATURE_MAPS
+from lion.nn.fused import Sequences, paths
 from lion.nn.messages import Sent
 from lion.nn.orders import ORDER_NORMS, ORDERS, decays_of, grid_orders
 from lion.nn.pieces import Cuttable, states_of
@@ -22,7 +23,7 @@ from lion.nn.variants import KEYS, VARIANTS, Variant
 from lion.ops.attention import LogDecay, attention
 from lion.ops.call import accumulation_dtype
 from lion.ops.checks import DIRECTIONS, NORMS, BackendName, Direction, Form, Norm, check_dense, one_of
-from lion.ops.kernels import FORMS, fused
+from lion.ops.kernels import FORMS
 from lion.ops.state import State, States
 from lion.ops.step import attention_step
 
@@ -150,8 +151,7 @@ class LionAttention(Cuttable, nn.Module):
         self.skip = nn.Parameter(torch.ones(self.heads)) if chosen.skip else None
         norms = [OUTPUT_NORMS[step](self.heads, self.value_channels) for step in chosen.tail if step in OUTPUT_NORMS]
         self.output_norm = norms[0] if norms else None
-        self._at_once = self._can_mix_at_once()
-        self._in_steps = self._can_mix_in_steps()
+        self.paths = paths(self)
         if chosen.state_space_init:
             self._state_space_init(zero_order_hold)
 
@@ -179,17 +179,15 @@ class LionAttention(Cuttable, nn.Module):
             if piece or cu_seqlens is not None or orders is not None:
                 what = "states are" if piece else "cu_seqlens is" if cu_seqlens is not None else "orders are"
                 raise ValueError(f"{what} given, and the layer has a piece of a sequence: it finds its own states.")
-            y = self._tokens(columns)
+            y = self.split(columns)
             arrived = self.piece.exchange(columns, lambda: Sent(*states_of(self, y, mask)))
-            return self.finish(self.mix(y, mask, forward_state=arrived.forward, reverse_state=arrived.reverse), y)
-        for path in fused(self.backend) if self._at_once and not piece else ():
-            if self.variant.features in path.FEATURES and path.available(columns, self.form):
-                return self._finish(*self._mix_at_once(path, columns, mask, cu_seqlens, orders))
-        for path in fused(self.backend) if self._in_steps and not piece else ():
-            if path.selective_available(columns, self.form):
-                y = self._tokens(columns, in_steps=True)
-                return self.finish(self._mix_in_steps(path, y, mask, cu_seqlens, orders), y)
-        y = self._tokens(columns)
+            mixed = self.mix(y, mask, forward_state=arrived.forward, reverse_state=arrived.reverse)
+            return self.finish(mixed, y.gate, y.values)
+        for path in () if piece else self.paths:
+            out = path(self, columns, Sequences(mask, cu_seqlens, orders))
+            if out is not None:
+                return out
+        y = self.split(columns)
         mixed = self.mix(
             y,
             mask,
@@ -199,7 +197,9 @@ class LionAttention(Cuttable, nn.Module):
             reverse_state=reverse_state,
             return_states=return_states,
         )
-        return (self.finish(mixed[0], y), mixed[1]) if return_states else self.finish(mixed, y)
+        mixed, states = mixed if return_states else (mixed, None)
+        out = self.finish(mixed, y.gate, y.values)
+        return out if states is None else (out, states)
 
     def weights(
         self,
@@ -231,7 +231,7 @@ class LionAttention(Cuttable, nn.Module):
         weights = self._weights(y, mask, cu_seqlens, None)[:, :, rows]
         v = y.v if mask is None else torch.where(mask[:, :, None, None], y.v, 0)
         mixed = torch.einsum("bhij,bjhv->bihv", weights, v)
-        return self._finish(mixed, y.gate[:, rows], y.values[:, rows]), weights
+        return self.finish(mixed, y.gate[:, rows], y.values[:, rows]), weights
 
     def _weights(self, y: Tokens, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None) -> Tensor:
         B, T = y.q.shape[:2]
@@ -283,66 +283,6 @@ class LionAttention(Cuttable, nn.Module):
         each = [self.mix(y._replace(log_decay=x), mask, cu_seqlens, orders[n]) for n, x in enumerate(decays)]
         return torch.stack(each).mean(0)
 
-    def _can_mix_at_once(self) -> bool:
-        """Whether one operator does it all, from q, k and v as they come from the projection."""
-        chosen = self.variant
-        own = chosen.keys == "own" and not (chosen.scaled or chosen.skip or chosen.softmax or self.decay.gates)
-        own = own and self.order_norm == "joint"
-        return own and not (chosen.delta or chosen.decay_between or chosen.norm == "unmasked")
-
-    def _mix_at_once(
-        self, path: Any, columns: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """`mix` of `tokens`, and the gate, by a backend's fused path."""
-        columns, rest = path.split(columns, 3 * self.dim)
-        decay, _, gate, _ = rest.split(list(self.columns.values())[3:], -1)
-        log_decay = self.decay.alone(decay.to(accumulation_dtype(columns)))
-        if self.direction != "both":
-            log_decay = charge_for_leaving(log_decay, self.heads, self.direction, mask, orders)
-        out = path.attention(
-            columns,
-            self.heads,
-            self.value_channels,
-            self.variant.features,
-            log_decay,
-            self_weight=self.self_weight(),
-            norm=self.variant.norm,
-            direction=self.direction,
-            mask=mask,
-            cu_seqlens=cu_seqlens,
-            orders=orders,
-            chunk_size=self.chunk_size,
-        )
-        return out, gate
-
-    def _can_mix_in_steps(self) -> bool:
-        """Whether a state space's decays need not be multiplied out: one head per channel, whose keys all share."""
-        chosen = self.variant
-        shared = chosen.keys == "shared" and self.value_channels == 1 and self.order_norm == "joint"
-        return shared and self.decay.stepped and chosen.norm == "none" and self.self_weight() is None
-
-    def _mix_in_steps(
-        self, path: Any, y: Tokens, mask: Tensor | None, cu_seqlens: Tensor | None, orders: Tensor | None
-    ) -> Tensor:
-        """`mix` of `_tokens` in steps, by a backend's fused path."""
-        decays: Any = y.log_decay
-        forward, reverse = decays if self.two_sided else (decays, Steps(None, None))
-        step = forward.step
-        if self.direction != "both":
-            step = charge_for_leaving(step, self.heads, self.direction, mask, orders)
-        out = path.selective(
-            y.q[:, :, 0],
-            y.k[:, :, 0],
-            y.v[..., 0],
-            (step, reverse.step),
-            (forward.rate, reverse.rate),
-            direction=self.direction,
-            mask=mask,
-            cu_seqlens=cu_seqlens,
-            orders=orders,
-        )
-        return out[..., None]
-
     def whole_only(self) -> str | None:
         if self.variant.softmax:
             return "variant 'softmax' has no state but its tokens"
@@ -380,7 +320,7 @@ class LionAttention(Cuttable, nn.Module):
                 decay_between=self.variant.decay_between,
                 state=state,
             )
-        return self.finish(out[:, None], y)[:, 0], state
+        return self.finish(out[:, None], y.gate, y.values)[:, 0], state
 
     def set_form(
         self, form: Form, *, backend: BackendName | None = None, chunk_size: int | None = None
@@ -395,13 +335,9 @@ class LionAttention(Cuttable, nn.Module):
 
     def tokens(self, x: Tensor) -> Tokens:
         """Queries, keys, values, decays and gates of the input [B, T, dim]."""
-        return self._tokens(self.in_proj(x))
+        return self.split(self.in_proj(x))
 
-    def finish(self, mixed: Tensor, y: Tokens) -> Tensor:
-        """The output [B, T, dim], of the mixed values [B, T, H, V]."""
-        return self._finish(mixed, y.gate, y.values)
-
-    def _tokens(self, columns: Tensor, *, in_steps: bool = False) -> Tokens:
+    def split(self, columns: Tensor, *, in_steps: bool = False) -> Tokens:
         """With `in_steps` decays are `Steps`, and queries and keys that all heads share [B, T, 1, D]."""
         q, k, v, decay, beta, gate, _ = columns.split(list(self.columns.values()), -1)
         heads = 1 if self.variant.keys == "shared" else self.heads
@@ -431,8 +367,8 @@ class LionAttention(Cuttable, nn.Module):
         beta = beta.to(wide).sigmoid() if self.variant.delta else None
         return Tokens(q, k, v, log_decay, log_gain, beta, values, gate)
 
-    def _finish(self, out: Tensor, gate: Tensor, values: Tensor | None = None) -> Tensor:
-        """out and values [B, T, H, V]"""
+    def finish(self, out: Tensor, gate: Tensor, values: Tensor | None = None) -> Tensor:
+        """The output [B, T, dim], of the mixed values [B, T, H, V], and the values before they were."""
         if self.skip is not None and values is not None:
             out = out + self.skip[:, None] * values
         out = out.flatten(-2)

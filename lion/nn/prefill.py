@@ -63,16 +63,16 @@ def prefill(
 def _with_cache(layer: LionAttention, x: Tensor, mask: Tensor | None, cache: Cache | None) -> tuple[Tensor, Cache]:
     y = layer.tokens(x)
     if cache is None:
-        return layer.finish(layer.mix(y, mask), y), _left_behind(y, _delta_values(layer, y, mask), mask)
+        return layer.finish(layer.mix(y, mask), y.gate, y.values), _left_behind(y, _delta_values(layer, y, mask), mask)
     if layer.variant.softmax:
         out, cache = _softmax(y, mask, cache)
-        return layer.finish(out, y), cache
+        return layer.finish(out, y.gate, y.values), cache
     outs = []
     for t in range(x.shape[1]):
         token = y.at(slice(t, t + 1))
         real = None if mask is None else mask[:, t : t + 1]
         out, cache = _cached_step(layer, token, real, cache)
-        out = layer.finish(out[:, None], token)
+        out = layer.finish(out[:, None], token.gate, token.values)
         outs.append(out if real is None else torch.where(real[..., None], out, 0))
     return torch.cat(outs, 1), cache
 

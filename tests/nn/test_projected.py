@@ -5,6 +5,7 @@ import torch
 
 import lion
 from lion.nn.decay import DECAYS
+from lion.nn.fused import projected as from_projection
 from lion.ops.cpu import projected
 from lion.ops.kernels import fused
 
@@ -36,13 +37,13 @@ def gradients(layer, x, *where):
 @pytest.mark.parametrize("name", LAYERS)
 def test_it_is_the_same(name, where):
     layer = lion.LionAttention(24, 3, **LAYERS[name]).double()
-    assert layer._at_once
+    assert layer.paths == (from_projection,)
     if where == "packed" and layer.order_names:
         pytest.skip("orders of packed sequences are the caller's")
     x = torch.randn(1 if where == "packed" else 2, 10, 24).double()
     given = {"plain": (), "masked": (torch.rand(2, 10) > 0.3,), "packed": (None, torch.tensor([0, 4, 10]))}[where]
     at_once = gradients(layer, x, *given)
-    layer._at_once = False
+    layer.paths = ()
     for got, want in zip(at_once, gradients(layer, x, *given), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
 
@@ -51,9 +52,9 @@ def test_what_it_leaves_to_others():
     """What has gates, keys of another kind or a form of its own goes the long way."""
     gated = [name for name, make in DECAYS.items() if make(2, 4).gates]
     assert gated
-    assert not any(lion.LionAttention(8, 2, decay=name)._at_once for name in gated)
+    assert not any(lion.LionAttention(8, 2, decay=name).paths for name in gated)
     layer = lion.LionAttention(8, 2, norm="unmasked")
-    assert not layer._at_once
+    assert not layer.paths
     assert torch.isfinite(layer(torch.randn(2, 5, 8))).all()
     assert not projected.available(torch.rand(2, 5, 24), "rnn")
     assert not list(fused("torch"))
