@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.ops.kernels import fused
-from lion.ops.maps import elu_plus_one, unit_silu
+from lion.ops.maps import elu_plus_one, unit, unit_silu
 
 # Features [..., D'], and the log of a factor per token that was taken out of them, or None.
 Features = tuple[Tensor, Tensor | None]
@@ -52,7 +52,7 @@ def relu(x: Tensor) -> Tensor:
 
 def normalised_silu(x: Tensor) -> Tensor:
     """SiLU of length 1, so that a delta rule takes back no more than there is."""
-    return F.normalize(F.silu(x), dim=-1)
+    return unit(F.silu(x))
 
 
 def plain_silu(x: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class RandomFourier(FeatureMap):
 
     def forward(self, x: Tensor) -> Features:
         directions = self.directions * (-self.log_width).exp()
-        angles = F.normalize(x, dim=-1) @ directions.to(x.dtype).T
+        angles = unit(x) @ directions.to(x.dtype).T
         return torch.cat([angles.sin(), angles.cos()], -1) * (self.channels / 2) ** -0.5, None
 
 
