@@ -141,7 +141,7 @@ def timm_transform(
             size,
             is_training=True,
             auto_augment=augment.timm,
-            color_jitter=0.3,
+            color_jitter=0.4,  # DeiT's; timm leaves it out beside RandAugment
             interpolation="bicubic",
             re_prob=augment.erase,
             re_mode="pixel",

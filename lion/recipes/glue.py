@@ -60,5 +60,5 @@ def glue(recipe: str, name: str) -> Run:
     tuned, at = TUNED[recipe], ORDER.index(name)
     task = TextClassificationTask(dataset=name, max_length=tuned.max_length, model=ENCODERS["base"])
     decoupled = name not in tuned.plain_adamw
-    optim = replace(BERT, lr=tuned.lr[at], weight_decay=tuned.weight_decay[at], decoupled=decoupled)
+    optim = replace(BERT, lr=tuned.lr[at], weight_decay=tuned.weight_decay[at], decoupled=decoupled, clip=0.0)
     return Run(task, optim, epochs=tuned.epochs[at], batch=BATCH.get(name, 32))

@@ -49,8 +49,9 @@ def cifar10(variant: str) -> Run:
 
 
 def _deit(dataset: str, model: VisionConfig, *, batch: int, ema: float, workers: int) -> Run:
-    """DeiT's training, on images of 224 pixels: its learning rate follows from the batch, gradients are not clipped,
-    and a batch has three copies of every image."""
+    """DeiT's training, on images of 224 pixels: its learning rate follows from the batch and falls to 1e-5, gradients
+    are not clipped, and a batch has three copies of every image."""
+    lr = 5e-4 * batch / 512
     task = ImageTask(
         dataset,
         image_size=224,
@@ -59,7 +60,7 @@ def _deit(dataset: str, model: VisionConfig, *, batch: int, ema: float, workers:
         mixup=Mixup(mixup=0.8, cutmix=1.0),
         smoothing=0.1,
     )
-    optim = Optim(lr=5e-4 * batch / 512, weight_decay=0.05, warmup=5 / 300, clip=0.0)
+    optim = Optim(lr=lr, weight_decay=0.05, warmup=5 / 300, final=1e-5 / lr, clip=0.0)
     return Run(task, optim, epochs=300, batch=batch, repeats=3, ema=ema, precision="bfloat16", workers=workers)
 
 

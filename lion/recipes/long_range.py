@@ -38,11 +38,12 @@ class Training(NamedTuple):
     batch: int
     epochs: int
     weight_decay: float
+    warmup: int = 1  # epochs
 
 
 TRAINING = {
     "listops": Training(50, 40, 0.04),
-    "text": Training(50, 35, 0.07),
+    "text": Training(50, 35, 0.07, warmup=0),
     "retrieval": Training(32, 20, 0.05),
     "image": Training(50, 250, 0.07),
     "pathfinder": Training(64, 200, 0.03),
@@ -59,7 +60,8 @@ def lra(name: str, model: str) -> Run:
     if name == "pathx" and slow in DECAYS:  # 16,384 tokens: S5's steps begin at 0.0001 there, not at 0.001
         config = replace(config, decay=slow)
     task = LongRangeTask(name, model=config)
-    optim = Optim(lr=5e-4, weight_decay=training.weight_decay, warmup=0.01)
+    warmup = training.warmup / training.epochs
+    optim = Optim(lr=5e-4, weight_decay=training.weight_decay, warmup=warmup, final=0.0)
     return Run(task, optim, epochs=training.epochs, batch=training.batch, precision="bfloat16", workers=4)
 
 

@@ -34,7 +34,7 @@ def mlm_c4(variant: str, size: str) -> Run:
 @register_recipe("mlm.c4_bert_base")
 def mlm_c4_bert() -> Run:
     """BERT's own pretraining, for the paper's table of base size: 15% masked, a learning rate of 5e-4; on C4."""
-    return _c4("softmax", "base", replace(BERT, lr=5e-4, weight_decay=1e-5, final=0.02), mask=0.15)
+    return _c4("softmax", "base", replace(BERT, lr=5e-4, weight_decay=1e-5, final=0.02, clip=0.0), mask=0.15)
 
 
 @register_recipe("causal.openwebtext_{variant}", variant=("lion_s", "linatt_scaled", "softmax"))
@@ -42,6 +42,7 @@ def openwebtext(variant: str) -> Run:
     """GPT-2's small size on OpenWebText, with its tokenizer, as nanoGPT trains it."""
     positions = "none" if variant == "lion_s" else "learned"  # LION-S alone goes without: the paper's figure owt
     model = CausalConfig(variant=variant, positions=positions)
-    task = CausalTask(data="hf://Skylion007/openwebtext", tokenizer="gpt2", length=1024, model=model)
+    data = "hf://Skylion007/openwebtext"
+    task = CausalTask(data=data, holdout=0.0005, tokenizer="gpt2", length=1024, model=model)
     optim = Optim(lr=6e-4, weight_decay=0.1, betas=(0.9, 0.95), warmup=2000 / 600_000, final=0.1)
-    return Run(task, optim, steps=600_000, batch=480, accumulate=4, precision="bfloat16", eval_every=2000, workers=4)
+    return Run(task, optim, steps=600_000, batch=480, accumulate=4, precision="bfloat16", eval_every=1000, workers=4)
