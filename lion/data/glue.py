@@ -88,7 +88,7 @@ def _find(folder: Path, asked: GlueTask, name: str, tsv: str, hub: str) -> list[
                 return found
     raise FileNotFoundError(
         f"{asked.folder} is not in {folder}; expected {tsv}, {hub}-*.parquet or {hub}/*.arrow there, or in a folder "
-        f"{asked.folder} of it: give that as data, or hf://nyu-mll/glue."
+        f"{asked.folder} of it: give that as data (--data FOLDER, or --data hf://nyu-mll/glue)."
     )
 
 

@@ -294,7 +294,10 @@ def _root(asked: Asked) -> Path:
     need("PIL.Image", "pillow", "train")
     root = asked.data or lion_data_folder() / asked.name
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} is not a folder; expected one with a subfolder per class: give it as data.")
+        wanted = "train and val, and in each a subfolder" if asked.name == "imagenet" else "a subfolder"
+        raise FileNotFoundError(
+            f"{root} is not a folder; expected one with {wanted} per class: give it as data (--data FOLDER)."
+        )
     return root
 
 
@@ -378,7 +381,9 @@ def _load_known(asked: Asked) -> ImageSet:
             found = found or find_arrays(known, split, Path(folder, "datasets", "MNIST", "files"))
     if found is None:
         fetched = f", or lion.data.fetch({name!r})" if name in FETCHED else ""
-        raise FileNotFoundError(f"{name} is not in {place}; expected {known.wanted}: give its folder as data{fetched}.")
+        raise FileNotFoundError(
+            f"{name} is not in {place}; expected {known.wanted}: give its folder as data (--data FOLDER){fetched}."
+        )
     images, labels = found
     if len(images) != len(labels):
         raise ValueError(f"{name} in {place} has {len(labels)} labels; expected {len(images)}, one per image.")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lion.data import lion_data_folder
+from lion.data import fetch, lion_data_folder, to_fetch
 from lion.data.augment import Augment, Mixup
 from lion.data.digests import digest
 from lion.data.findings import BadData
@@ -186,10 +187,18 @@ class ImageTask(LabelledTask):
 
         data = Path(self.data).expanduser() if self.data else None
         how = {"skip_bad": self.skip_bad, "by_content": self.by_content}
+        load = partial(
+            cached, load_images, self.dataset, split, file=None, data=data, size=self.image_size or None, **how
+        )
         try:
-            return cached(load_images, self.dataset, split, file=None, data=data, size=self.image_size or None, **how)
+            return load()
         except BadData as problem:
             raise to_skip(problem) from None
+        except FileNotFoundError:
+            if data is not None or not to_fetch(self.dataset):
+                raise
+        fetch(self.dataset)
+        return load()
 
 
 def _patch(side: int, tokens: int) -> int:

@@ -176,7 +176,9 @@ def test_limits_and_keys(tmp_path):
 
 def test_documents_of_a_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    needed = "datasets is needed for this: pip install 'lion-attention[hub]'; or give files of your own as data."
+    needed = (
+        "datasets is needed for this: pip install 'lion-attention[hub]'; or give files of your own as data (--data)."
+    )
     with fails(ImportError, f"hf://allenai/c4/en is on the Hugging Face hub; {needed}"):
         documents("hf://allenai/c4/en")
     for wrong in ("hf://c4", "hf://a/b/c/d", "hf://allenai//en"):
@@ -199,6 +201,15 @@ def test_documents_of_a_hub(monkeypatch):
     assert calls.pop()[1]["split"] == "validation"
     assert next(iter(documents("hf://stas/openwebtext-10k"))) == "text 0"
     assert calls[-1][0] == ("stas/openwebtext-10k",)
+
+    def out_of_reach(*names, **options):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(sys.modules["datasets"], "load_dataset", out_of_reach)
+    remedy = "expected the Hugging Face hub, or files of your own as data (--data)."
+    with fails(ConnectionError, f"hf://a/b cannot be read (no route to host); {remedy}"):
+        list(documents("hf://a/b"))
+    monkeypatch.setattr(sys.modules["datasets"], "load_dataset", load_dataset)
     message = "hf://a/b, row 1 has no 'x'; its fields are 'text', 'url': say which holds the text as column."
     with fails(ValueError, message):
         list(documents("hf://a/b", column="x"))

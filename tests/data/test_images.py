@@ -373,11 +373,13 @@ def test_unknown_names_and_numbers(tmp_path):
 def test_what_is_not_there(tmp_path, data_folder, monkeypatch):
     monkeypatch.setattr(images.importlib.util, "find_spec", lambda name: None)
     wanted = f"IDX files such as train-images-idx3-ubyte.gz, or {MNIST_ZIP}"
-    remedy = "give its folder as data, or lion.data.fetch('mnist')."
+    remedy = "give its folder as data (--data FOLDER), or lion.data.fetch('mnist')."
     with fails(FileNotFoundError, f"mnist is not in {data_folder / 'mnist'}; expected {wanted}: {remedy}"):
         load_images("mnist", "train")
     wanted = "the binary version (train.bin, or its tar.gz; no pickles)"
-    with fails(FileNotFoundError, f"cifar100 is not in {tmp_path}; expected {wanted}: give its folder as data."):
+    with fails(
+        FileNotFoundError, f"cifar100 is not in {tmp_path}; expected {wanted}: give its folder as data (--data FOLDER)."
+    ):
         load_images("cifar100", "train", data=tmp_path)
     write_cifar("cifar10", tmp_path)
     (tmp_path / "data_batch_3.bin").unlink()
@@ -490,7 +492,7 @@ def test_broken_folders(tmp_path):
     with fails(ValueError, f"{single} has one image per class, copies aside; expected more, to hold some out."):
         load_images("folder", "test", data=single)
     missing = lion_data_folder() / "folder"
-    message = f"{missing} is not a folder; expected one with a subfolder per class: give it as data."
+    message = f"{missing} is not a folder; expected one with a subfolder per class: give it as data (--data FOLDER)."
     with fails(FileNotFoundError, message):
         load_images("folder", "train")
 

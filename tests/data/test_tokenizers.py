@@ -268,7 +268,9 @@ def test_what_cannot_be_loaded_or_trained(tmp_path, monkeypatch):
             load_tokenizer(path)
     monkeypatch.setenv("LION_DATA", str(tmp_path))
     for name in ("minilm", "gpt2"):  # which would be fetched
-        offline = f"{name} is not in {tmp_path}/{name}, and LION_OFFLINE is set; expected 0 to fetch it."
+        offline = (
+            f"{name} is not in {tmp_path}/{name}, and LION_OFFLINE is set; expected 0 to fetch it, or its files there."
+        )
         with fails(ConnectionError, offline):
             load_tokenizer(name)
     with pytest.raises(ValueError, match=r"^vocab_size is 20; expected at least \d+, for the special tokens and every"):

@@ -100,3 +100,26 @@ def test_the_teacher_of_cifar10_is_convolutions_alone():
     assert kinds.count(nn.Conv2d) == 7
     assert [x.kernel_size for x in model.modules() if isinstance(x, nn.Conv2d)].count((3, 3)) == 6
     assert f"{sum(x.numel() for x in model.parameters()):,}" == "305,514"
+
+
+def test_known_images_are_fetched_where_there_is_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("LION_DATA", str(tmp_path))
+    forget()
+    fetched = []
+
+    def fetch(name):
+        fetched.append(name)
+        write_cifar(name, tmp_path / name)
+
+    monkeypatch.setattr("lion.tasks.images.fetch", fetch)
+    task = recipes.recipe("cifar10.lion_s").task
+    assert task.resolved().model.num_classes == 10
+    assert fetched == ["cifar10"]
+    forget()
+    assert task.resolved().model.num_classes == 10
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "half.gz").touch()
+    with pytest.raises(FileNotFoundError, match=r"mnist is not in .*/mnist; expected IDX files"):
+        recipes.recipe("mnist.lion_s").task.resolved()
+    assert fetched == ["cifar10"]
+    forget()

@@ -37,7 +37,10 @@ def find(data: Path | str, folders: Iterable[str], wanted: str) -> Path:
         for folder in ("", *folders):
             if (data / release / folder / wanted).exists():
                 return data / release / folder
-    raise FileNotFoundError(f"{data} has no {wanted}; expected it there, or in {' or '.join(folders)} of the release.")
+    raise FileNotFoundError(
+        f"{data} has no {wanted}; expected it there, or in {' or '.join(folders)} of the release: give the folder as "
+        "data (--data FOLDER)."
+    )
 
 
 def _pack(

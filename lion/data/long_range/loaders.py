@@ -21,7 +21,7 @@ from lion.data.long_range.listops import VOCABULARY, ListOpsRules, write_listops
 from lion.data.long_range.pathfinder import COUNTS as PATHFINDER_COUNTS
 from lion.data.long_range.pathfinder import pathfinder_rules, write_pathfinder
 from lion.data.long_range.sequences import SPLITS, Counts, Kind, Rows, Sequences, SequenceWriter, kept
-from lion.data.sources.fetching import FETCHED, fetch, lion_data_folder
+from lion.data.sources.fetching import FETCHED, fetch, lion_data_folder, to_fetch
 from lion.data.token_files import stamps
 from lion.ops.checks import one_of
 
@@ -50,7 +50,7 @@ def long_range(task: str, split: str, data: Path | str | None = None, **options:
             raise ValueError(f"{name} is given, but {task} is read from {data}; expected none: it is for making one.")
     if data is not None and not Path(data).expanduser().exists():
         raise FileNotFoundError(f"data is {data}, which does not exist; expected the folder of the arena's files.")
-    if data is None and task in NEEDED and not any((lion_data_folder() / NEEDED[task]).glob("[!.]*")):
+    if data is None and task in NEEDED and to_fetch(NEEDED[task]):
         fetch(NEEDED[task])
     return LONG_RANGE[task](split, data, **options)
 

@@ -90,6 +90,11 @@ def lion_data_folder() -> Path:
     return Path(os.environ.get("LION_DATA") or "~/.cache/lion/data").expanduser()
 
 
+def to_fetch(name: str) -> bool:
+    """Whether a dataset can be fetched, and nothing of it is there."""
+    return name in FETCHED and not any((lion_data_folder() / name).glob("[!.]*"))
+
+
 def located(name: str, data: Path | str | None = None) -> Path:
     """The path of a dataset that has been fetched; `data`: its folder or file, if it is somewhere else."""
     path = Path(data).expanduser() if data is not None else lion_data_folder() / name
@@ -114,7 +119,9 @@ def fetch(name: str, folder: Path | str | None = None) -> Path:
     if target.exists():
         return target
     if os.environ.get("LION_OFFLINE", "0") != "0":
-        raise ConnectionError(f"{name} is not in {target.parent}, and LION_OFFLINE is set; expected 0 to fetch it.")
+        raise ConnectionError(
+            f"{name} is not in {target.parent}, and LION_OFFLINE is set; expected 0 to fetch it, or its files there."
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as unfinished:

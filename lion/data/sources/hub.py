@@ -26,12 +26,18 @@ def hub_rows(source: str, split: str, configuration: str | None = None) -> Itera
         load = need("datasets", "datasets", "hub").load_dataset
     except ImportError as missing:
         raise ImportError(
-            f"{source} is on the Hugging Face hub; {missing}; or give files of your own as data."
+            f"{source} is on the Hugging Face hub; {missing}; or give files of your own as data (--data)."
         ) from None
     which = parts[2:] or ([configuration] if configuration else [])
 
     def read() -> Iterator[tuple[str, dict[str, Any]]]:
-        rows = load("/".join(parts[:2]), *which, split=split, streaming=True)
+        try:
+            rows = load("/".join(parts[:2]), *which, split=split, streaming=True)
+        except OSError as problem:
+            raise ConnectionError(
+                f"{source} cannot be read ({problem}); expected the Hugging Face hub, or files of your own as data "
+                "(--data)."
+            ) from problem
         for number, fields in enumerate(rows, 1):
             yield f"{source}, row {number}", fields
 

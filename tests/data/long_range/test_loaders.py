@@ -117,7 +117,8 @@ def test_listops_files(tmp_path, capsys):
     path.write_text(text.replace("\n", "\r\n"))  # as the arena's script writes them
     assert len(long_range("listops", "validation", data=out)) == 20
     path.unlink()
-    where = f"{out} has no basic_val.tsv; expected it there, or in listops-1000 or listops of the release."
+    where = f"{out} has no basic_val.tsv; expected it there, or in listops-1000 or listops of the release: "
+    where += "give the folder as data (--data FOLDER)."
     with fails(FileNotFoundError, where):
         long_range("listops", "validation", data=out)
 

@@ -110,7 +110,9 @@ def test_a_wrong_hash_leaves_nothing_behind(name, tmp_path, monkeypatch, data_fo
 
 def test_nothing_is_fetched_offline(monkeypatch, data_folder):
     monkeypatch.setenv("LION_OFFLINE", "1")
-    message = f"mnist is not in {data_folder}/mnist, and LION_OFFLINE is set; expected 0 to fetch it."
+    message = (
+        f"mnist is not in {data_folder}/mnist, and LION_OFFLINE is set; expected 0 to fetch it, or its files there."
+    )
     with fails(ConnectionError, message):
         fetch("mnist")
     assert list(data_folder.rglob("*")) == []
