@@ -45,11 +45,16 @@ class Cell(NamedTuple):
     steps: tuple[Step, ...] = ()  # one for each seed
     read: Callable[[Any], float | None] = lambda result: None  # of a step's result
     value: float | str | None = None  # ours, where nothing is run: what a recipe says
-    parts: tuple["Cell", ...] = ()  # instead of steps: ours is the mean of these, seed by seed
+    parts: tuple["Cell", ...] = ()  # instead of steps: ours is the mean of these, seed by seed if all have as many
 
     @property
     def all_steps(self) -> list[Step]:
         return [step for cell in (self, *self.parts) for step in cell.steps]
+
+    @property
+    def uneven(self) -> bool:
+        """Whether some of its parts have more seeds than others."""
+        return len({len(x.steps) for x in self.parts}) > 1
 
 
 @dataclass(frozen=True)
@@ -156,16 +161,31 @@ def ours(exhibit: Exhibit, place: Workplace) -> Numbers:
     for table in exhibit.tables:
         for row, cells in table.rows.items():
             for column, cell in zip(table.columns, cells, strict=True):
-                values = by_seed(cell, place)
-                if values:
-                    found[row, column] = Value.of(values)
+                value = _value(cell, place)
+                if value is not None:
+                    found[row, column] = value
     return Numbers(found)
 
 
+def _value(cell: Cell, place: Workplace) -> Value | None:
+    if not cell.uneven:
+        values = by_seed(cell, place)
+        return Value.of(values) if values else None
+    each = [_value(x, place) for x in cell.parts]
+    known = [x for x in each if x is not None]
+    if len(known) < len(each):
+        return None
+    return Value(sum(x.mean for x in known), math.hypot(*(x.error for x in known))).times(1 / len(known))
+
+
 def by_seed(cell: Cell, place: Workplace) -> list[float]:
-    """The number of every finished step; of a mean, those of the seeds of which all parts are there."""
+    """The number of every finished step; of a mean, those of the seeds of which all parts are there, or one number if
+    the parts have different seeds."""
     if isinstance(cell.value, int | float):
         return [cell.value]
+    if cell.uneven:
+        value = _value(cell, place)
+        return [] if value is None else [value.mean]
     return [x for x in _of_seeds(cell, place) if x is not None]
 
 

@@ -37,10 +37,9 @@ class Plan:
                 wanted |= {step, *(x for x in step.needs if not self.place.at_hand(x))}
         return [step for step in self.steps if step in wanted]
 
-    def state(self, step: Step) -> str:
-        if step not in self.left:
-            return "finished"
-        return "interrupted" if self.place.began(step) else "to do"
+    def states(self) -> dict[Step, str]:
+        left = {step: "interrupted" if self.place.began(step) else "to do" for step in self.left}
+        return {step: left.get(step, "finished") for step in self.steps}
 
     def minutes(self, step: Step) -> float:
         """The minutes that it took, or is expected to take."""
@@ -55,7 +54,8 @@ class Plan:
         """The plan for people: a row for each step."""
         if not self.steps:
             return "There is nothing to run."
-        rows = [(_time(self.minutes(x), gpu_hours(x)), self.state(x), self.place.brief(x)) for x in self.steps]
+        states = self.states().items()
+        rows = [(_time(self.minutes(x), gpu_hours(x)), state, self.place.brief(x)) for x, state in states]
         return f"{table(('time', 'state', 'command'), rows)}\n\n{self.total()}"
 
     def total(self) -> str:

@@ -41,10 +41,10 @@ def test_runs_once_and_writes_what_it_found(tmp_path, capsys):
     place = Workplace(tmp_path)
     steps = [small(0), small(1)]
     plan = Plan(steps, place, at_once=2)
-    assert [plan.state(x) for x in steps] == ["to do", "to do"]
+    assert [*plan.states().values()] == ["to do", "to do"]
     plan.run()
     assert not plan.failed
-    assert {plan.state(x) for x in steps} == {"finished"}
+    assert {*plan.states().values()} == {"finished"}
     assert place.result(steps[0])["accuracy"] >= 0
     assert f"lion train digits.lion_s {SMALL} --seed 0" in capsys.readouterr().out
     before = place.record.path.stat().st_mtime_ns
@@ -64,7 +64,7 @@ def test_results_are_taken_to_another_machine(tmp_path):
     assert Plan([first], there).left == []
     assert Plan([then], there).left == [then]  # a plan has all that its steps need
     plan = Plan(in_order([then]), there)
-    assert [plan.state(x) for x in plan.steps] == ["to do", "to do"]  # the teacher itself is not there
+    assert [*plan.states().values()] == ["to do", "to do"]  # the teacher itself is not there
     plan.run()
     assert not plan.failed
     assert {json.loads(line)["step"] for line in results.read_text().splitlines()} == {first.name, then.name}
@@ -92,9 +92,9 @@ def test_an_interrupted_training_goes_on(tmp_path):
     assert main([*place.command(step)]) == 0
     (place.folder(step) / "result.json").unlink()  # as if it had been killed before its end
     plan = Plan([step], place)
-    assert plan.state(step) == "interrupted"
+    assert plan.states()[step] == "interrupted"
     plan.run()
-    assert plan.state(step) == "finished"
+    assert plan.states()[step] == "finished"
     assert "--resume" in place.log(step).read_text().splitlines()[0]
 
 
@@ -105,7 +105,7 @@ def test_a_failure_keeps_back_what_needs_it_alone(tmp_path, capfd):
     plan.run()
     assert plan.failed[after.name] == f"it needs {bad.name}"
     assert "heads" in plan.failed[bad.name]
-    assert plan.state(good) == "finished"
+    assert plan.states()[good] == "finished"
     assert "failed: lion train digits.lion_s --model.dim 7" in capfd.readouterr().err
 
 
@@ -123,7 +123,7 @@ def test_interrupting_the_plan_ends_its_processes(tmp_path, monkeypatch, process
     monkeypatch.setattr(time, "sleep", sleep_or_interrupt)
     with pytest.raises(KeyboardInterrupt):
         plan.run()
-    assert plan.state(step) == "interrupted"
+    assert plan.states()[step] == "interrupted"
     assert any((place.folder(step) / "checkpoints").iterdir())  # it was ended in good order
 
 
@@ -156,7 +156,7 @@ def test_measurements_are_not_launched_as_trainings_are(tmp_path):
     step = Step("bench", ("bench", "op", "--shapes", "1,1,4,4", "--rounds", "1"), "found.json", alone=True)
     plan = Plan([step], Workplace(tmp_path), launch=("not-for-measurements",))
     plan.run()
-    assert plan.state(step) == "finished"
+    assert plan.states()[step] == "finished"
     log = plan.place.log(step).read_text()
     assert log.startswith(sys.executable)
     assert plan.place.of(step).machine == description()

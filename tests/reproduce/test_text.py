@@ -11,7 +11,19 @@ from lion.bench.command import add_bench
 from lion.cli import main
 from lion.files import read_json, write_json
 from lion.recipes.glue import TUNED
-from lion.reproduce.exhibits import DOES_NOT, SHOWS, Numbers, Value, by_seed, exhibits, ours, printed
+from lion.reproduce.exhibits import (
+    DOES_NOT,
+    SHOWS,
+    Cell,
+    Exhibit,
+    Numbers,
+    Table,
+    Value,
+    by_seed,
+    exhibits,
+    ours,
+    printed,
+)
 from lion.reproduce.page import write_pages
 from lion.reproduce.paper import glue, text, text_runs
 from lion.reproduce.paper.text_runs import FROM_MNLI, IMDB, LIONS, METRICS, MLM, MODELS, SEEDS
@@ -22,6 +34,8 @@ from lion.tasks.text_classification import TEXT_METRICS
 NAMES = ("table3", "table8", "table9", "table10", "table11", "figure9")
 SCALES = ("laptop", "paper")
 PAPER = {name: exhibits()[name].make("paper") for name in NAMES}
+# Of the files in bert/yamls/finetune-glue of HazyResearch/m2.
+SEEDS_OF_GLUE = {"mnli": 1, "rte": 5, "qqp": 1, "qnli": 1, "sst2": 3, "stsb": 5, "mrpc": 5, "cola": 4}
 
 
 def options_of(step):
@@ -92,13 +106,17 @@ def test_what_a_task_starts_from(name):
     average = "GLUE" if name == "table3" else glue.AVERAGE
     for row, cells in cells_of(PAPER[name]).items():
         (pretrained,) = cells[MLM].steps
-        by_task = {step.words[1].rpartition("_")[2]: step for step in cells[average].all_steps}
+        by_task = {}
+        for step in cells[average].all_steps:
+            by_task.setdefault(step.words[1].rpartition("_")[2], []).append(step)
         assert tuple(by_task) == tuple(METRICS)
-        assert len({step.words[1].rpartition("_")[0] for step in by_task.values()}) == 1
-        for task, step in by_task.items():
-            assert step.needs == [by_task["mnli"] if task in FROM_MNLI else pretrained], row
+        assert len({step.words[1].rpartition("_")[0] for steps in by_task.values() for step in steps}) == 1
+        for task, steps in by_task.items():
+            assert [options_of(step)["seed"] for step in steps] == [str(n) for n in range(SEEDS_OF_GLUE[task])]
+            for step in steps:
+                assert step.needs == [*(by_task["mnli"] if task in FROM_MNLI else [pretrained])], row
             if name != "table3":
-                assert cells[task.upper()].steps == (step,)
+                assert cells[task.upper()].steps == tuple(steps)
         model = run_of(pretrained).task.model
         size = "large" if name == "table3" or "large" in row else "base"
         assert (model.variant, model.dim) == (
@@ -131,7 +149,9 @@ def test_metrics_of_glue_are_there():
     assert text_runs.score("qqp", {"accuracy": 0.9, "f1": 0.8}) == pytest.approx(85)
     mean = PAPER["table3"].tables[0].rows["BERT"][1]
     found = {
-        step: dict.fromkeys(("accuracy", "f1", "spearman", "matthews"), n / 10) for n, step in enumerate(mean.all_steps)
+        step: dict.fromkeys(("accuracy", "f1", "spearman", "matthews"), n / 10)
+        for n, part in enumerate(mean.parts)
+        for step in part.steps
     }
     assert by_seed(mean, SimpleNamespace(result=found.get)) == pytest.approx([35])
 
@@ -260,6 +280,22 @@ def test_a_mean_over_tasks_needs_them_all(tmp_path):
     assert by_seed(cells[glue.AVERAGE], place) == [pytest.approx(35)]
 
 
+def test_the_mean_of_tasks_with_different_seeds(tmp_path):
+    """That of the tasks' means, with the error of theirs."""
+    cells = cells_of(PAPER["table10"])["BERT, Modified"]
+    table = Table(("RTE", "MNLI", "mean"), {"row": [
+        rte := cells["RTE"], mnli := cells["MNLI"], Cell(None, parts=(rte, mnli))
+    ]})  # fmt: skip
+    place = Workplace(tmp_path)
+    finish(place, mnli.steps[0], {"accuracy": 0.8})
+    for seed in (0, 1, 4):
+        finish(place, rte.steps[seed], {"accuracy": 0.6 + seed / 50})
+    own = ours(Exhibit("", (table,)), place)
+    assert own("row", "RTE").error > 0
+    assert own("row", "mean").mean == pytest.approx((80 + own("row", "RTE").mean) / 2)
+    assert own("row", "mean").error == pytest.approx(own("row", "RTE").error / 2)
+
+
 SMALL = ("--steps", "1", "--batch", "4", "--eval_every", "1", "--vocab_size", "300", "--model.dropout", "0")
 
 
@@ -325,7 +361,7 @@ def test_a_task_of_glue_goes_on_from_another(place, tmp_path):
     for name in ("mnli", "rte"):
         write_glue(tmp_path, name)
     every = {step.words[1]: step for step in cells_of(PAPER["table3"])["Hydra"]["GLUE"].all_steps}
-    mnli, rte = every["glue.modified_mnli"], every["glue.modified_rte"]
+    mnli, rte = every["glue.modified_mnli"], every["glue.modified_rte"]  # the last seed
     (pretrained,) = mnli.needs
     place.folder(pretrained).symlink_to(place.folder(hydra(MLM)))
     for step in (mnli, rte):
