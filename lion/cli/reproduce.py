@@ -62,9 +62,7 @@ def _run(args: argparse.Namespace) -> None:
     if not args.names:
         print(listing(known, _place(args, "laptop")))
         return
-    names = list(known) if args.names == ["all"] else args.names
-    for name in names:
-        one_of("name", name, known)
+    names = list(known) if "all" in args.names else [_known(name, known) for name in args.names]
     place = _place(args, args.scale)
     chosen = {name: _chosen(known[name].make(args.scale), args.rows, name) for name in names}
     launch = shlex.split(args.launch) or [sys.executable]
@@ -82,6 +80,16 @@ def _run(args: argparse.Namespace) -> None:
         lost = "".join(f"\n  - {name}: {reason}" for name, reason in plan.failed.items())
         count = f"{len(plan.failed)} of {len(plan.steps)} steps"
         raise ValueError(f"{count} failed; the same command tries them again:{lost}")
+
+
+def _known(name: str, known: "dict[str, Named]") -> str:
+    import difflib
+
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name.lower(), known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"name is {name!r}; {hint}`lion reproduce` lists them; `all` is all of them.")
 
 
 def _place(args: argparse.Namespace, scale: str) -> "Workplace":
@@ -124,7 +132,7 @@ def _write(named: "Named", exhibit: "Exhibit", scale: str, place, folder: Path) 
 def _chosen(exhibit: "Exhibit", rows: list[str], name: str) -> "Exhibit":
     if not rows:
         return exhibit
-    known = [row for table in exhibit.tables for row in table.rows]
+    known = list(dict.fromkeys(row for table in exhibit.tables for row in table.rows))
     for row in rows:
         if row not in known:
             raise ValueError(f"--rows is {row!r}; {name} has the rows {', '.join(map(repr, known)) or 'of no table'}.")
@@ -148,7 +156,10 @@ def listing(known: "dict[str, Named]", place: "Workplace") -> str:
         left = duration(plan.seconds_left()) if plan.left else "done" if plan.steps else "no runs"
         begin = f"{name:9} {left:>11}  "
         lines += textwrap.wrap(
-            f"{named.title} {named.claim}", width(), initial_indent=begin, subsequent_indent=" " * len(begin)
+            f"{named.title} {named.claim[:1].upper()}{named.claim[1:]}",
+            width(),
+            initial_indent=begin,
+            subsequent_indent=" " * len(begin),
         )
     lines += [
         "",

@@ -56,10 +56,13 @@ def test_a_dry_run_runs_nothing(scale, capsys, tmp_path):
 
 def test_wrong_names(capsys):
     assert main(["reproduce", "table99"]) == 1
-    assert "'table99'" in capsys.readouterr().err
+    assert "name is 'table99'; did you mean 'table9'? `lion reproduce` lists them" in capsys.readouterr().err
+    assert main(["reproduce", "Table2", "--dry-run"]) == 1
+    assert "did you mean 'table2'?" in capsys.readouterr().err
     assert main(["reproduce", "table2", "--rows", "LION-X", "--dry-run"]) == 1
     assert "it has" not in (said := capsys.readouterr().err)
-    assert "table2 has the rows 'ViT'" in said
+    assert "table2 has the rows 'ViT', 'DeiT'," in said
+    assert said.count("'DeiT'") == 1
     assert main(["reproduce", "table2", "--scale", "desk"]) == 1
 
 
