@@ -86,6 +86,8 @@ Temperature = Annotated[float, Between(1e-3, 1e6)]  # of a distribution
 Deviation = Annotated[float, Between(0.0, 1e3)]  # of random weights
 Seed = Annotated[int, Between(0, (1 << 64) - 1)]
 
+HalfLives = tuple[Positive, Annotated[float, Between(0.0)]] | None  # tokens; 0: as many as the sequences have
+
 # Sizes of runs.
 Steps = Annotated[int, Between(0, 99_999_999)]  # a checkpoint's name has eight digits
 StepsAtLeastOne = Annotated[int, Between(1, 99_999_999)]

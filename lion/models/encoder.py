@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
-from lion.limits import Classes, Deviation, Epsilon, HiddenOrNone, OneOf, Positive, Share, TokenId, Tokens, Vocabulary
+from lion.limits import Classes, Deviation, Epsilon, HalfLives, HiddenOrNone, OneOf, Share, TokenId, Tokens, Vocabulary
 from lion.models.baselines import BASELINES, Baseline
 from lion.models.blocks import Backbone, Mlp, ModelConfig, Stage, check_mask, init_linear, make_layer
 from lion.models.borders import tokens_before
@@ -32,7 +32,7 @@ class EncoderConfig(ModelConfig):
     init_std: Deviation = 0.02  # standard deviation of the first weights
     attention_norm: bool | None = None  # a LayerNorm behind attention; None: for lion_lit only, which needs it
     two_sided: bool = False  # decays of their own for each direction
-    half_lives: tuple[Positive, Positive] | None = None  # tokens, of the first decays: first and last head; none: own
+    half_lives: HalfLives = None  # tokens, of the first decays: first and last head (0: all of them); none: own
 
     def __post_init__(self):
         super().__post_init__()

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
-from lion.limits import Classes, Depth, Heads, Kernel, Kmers, OneOf, Positive, Ratio, Share, Tokens, Width
+from lion.limits import Classes, Depth, HalfLives, Heads, Kernel, Kmers, OneOf, Ratio, Share, Tokens, Width
 from lion.models.blocks import Backbone, Mlp, ModelConfig, Stage, check_mask, make_layer
 from lion.models.borders import convolved, tokens_before, total
 from lion.models.heads import mean_tokens
 from lion.models.kmers import BASES, FIRST, KmerWeights
-from lion.models.positions import add_positions, learned_positions, placed, warn_if_blind
+from lion.models.positions import add_positions, learned_positions, placed, spanning, warn_if_blind
 from lion.models.random_convolutions import RandomConvolutions
 from lion.nn.pieces import Cuttable
 from lion.nn.variants import VARIANTS
@@ -47,7 +47,7 @@ class LongConfig(ModelConfig):
     dropout: Share = 0.0  # of the inputs, and of what each block adds
     two_sided: bool = False  # decays of their own for each direction
     zero_order_hold: bool = True  # values begin small where HIPPO's decays are slow, as the paper has it
-    half_lives: tuple[Positive, Positive] | None = None  # tokens, of the first decays: first and last head; none: own
+    half_lives: HalfLives = None  # tokens, of the first decays: first and last head (0: all of them); none: own
 
     def __post_init__(self):
         super().__post_init__()
@@ -84,7 +84,8 @@ def fitted(config: LongConfig, longest: int, tokens: int, *, aligned: bool) -> L
     the convolutions allows (0: by its own stride); if they are aligned, with learned positions and summaries."""
     if tokens and config.stem_depth:
         config = replace(config, stride=min(-(-longest // tokens), config.stem))
-    config = placed(config, -(-longest // config.stride), aligned=aligned)
+    length = -(-longest // config.stride)
+    config = spanning(placed(config, length, aligned=aligned), length)
     return replace(config, summaries=SUMMARIES) if aligned and config.stem_depth else config
 
 

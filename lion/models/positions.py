@@ -22,6 +22,14 @@ def placed(config: Config, tokens: int | None = None, *, aligned: bool = False) 
     return replace(config, max_tokens=tokens)  # type: ignore[call-arg]
 
 
+def spanning(config: Config, tokens: int) -> Config:
+    """The config with first half-lives up to so many tokens, if the last is 0: as long as the sequences."""
+    half_lives = getattr(config, "half_lives", None)
+    if half_lives is None or half_lives[1]:
+        return config
+    return replace(config, half_lives=(half_lives[0], float(tokens)))  # type: ignore[call-arg]
+
+
 def warn_if_blind(config: ModelConfig) -> None:
     if not config.tells_order:
         log.warning(

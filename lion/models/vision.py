@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lion.legacy import takes_old_names
-from lion.limits import Channels, Classes, Heads, OneOf, Patch, Pixels, Positive, Ratio, Share, ShareBelowOne, Width
+from lion.limits import Channels, Classes, HalfLives, Heads, OneOf, Patch, Pixels, Ratio, Share, ShareBelowOne, Width
 from lion.models.bands import embedded_band, pooled_over_bands
 from lion.models.baselines import BASELINES
 from lion.models.blocks import NO_WEIGHTS, Backbone, Mlp, ModelConfig, make_layer
@@ -51,7 +51,7 @@ class VisionConfig(ModelConfig):
     dropout: Share = 0.0  # of the embedded patches, and of the MLPs
     drop_path: ShareBelowOne = 0.0  # of the last block; linearly less in those before it
     two_sided: bool = False  # decays of their own for each direction
-    half_lives: tuple[Positive, Positive] | None = None  # tokens, of the first decays: first and last head; none: own
+    half_lives: HalfLives = None  # tokens, of the first decays: first and last head (0: all of them); none: own
     init: Annotated[str, OneOf(INITS)] = "own"  # of the weights; "deit": normal with deviation 0.02, positions too
 
     def __post_init__(self):

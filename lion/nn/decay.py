@@ -119,7 +119,10 @@ def evenly(first: float, last: float, count: int) -> Tensor:
 def geometric(first: float, last: float, count: int) -> Tensor:
     """As many numbers as there are heads, each by the same factor larger than the one before."""
     if not 0 < first < math.inf or not 0 < last < math.inf:
-        raise ValueError(f"half_lives are {first}, {last}; expected two numbers of tokens above 0.")
+        raise ValueError(
+            f"half_lives are {first}, {last}; expected two numbers of tokens above 0. (Tasks take a last one of 0, for "
+            "the length of their sequences.)"
+        )
     return torch.exp(evenly(math.log(first), math.log(last), count))
 
 
@@ -163,7 +166,20 @@ class Fixed(Decay):
         return Gates(F.logsigmoid(self.logit))
 
 
-class FixedHippo(Decay):
+class Hippo(Decay):
+    """Rates of each channel, or of each head, learned: HIPPO's to begin with."""
+
+    log_rate: nn.Parameter
+
+    @torch.no_grad()
+    def begin_with(self, half_lives: Tensor) -> None:
+        """The half-lives of each head's slowest channel; the others forget n + 1 times as fast, as HIPPO's do."""
+        slowest = (math.log(2) / half_lives).reshape(-1, *[1] * (self.log_rate.dim() - 1))
+        channels = torch.arange(1, self.log_rate.shape[-1] + 1) if self.log_rate.dim() > 1 else torch.ones(1)
+        self.log_rate.copy_((slowest * channels).log())
+
+
+class FixedHippo(Hippo):
     """exp(-rate) of each channel, learned, HIPPO's to begin with; with `random`, rates around 1, which forget within a
     few tokens."""
 
@@ -197,7 +213,7 @@ class Selective(Decay):
         return Gates(-F.softplus(x) if self.softplus else F.logsigmoid(x))
 
 
-class SelectiveHippo(Decay):
+class SelectiveHippo(Hippo):
     """HIPPO's rates, which the input makes up to twice as fast, or slower. (The paper writes exp(sigmoid(A) + B), which
     grows without bound wherever B is above -sigmoid(A); docs/maths.md.) With `softplus` they grow without a bound; with
     `scalar` a head has one, HIPPO's slowest."""

@@ -18,6 +18,7 @@ from lion.limits import Examples as ExampleCount
 from lion.limits import ShareBelowOne, Tokens, Vocabulary
 from lion.models.causal import CausalConfig
 from lion.models.encoder import EncoderConfig
+from lion.models.positions import spanning
 from lion.progress import working
 from lion.tasks import Task, Trained, cached
 
@@ -103,8 +104,8 @@ def tokenizer_of(trained: Trained) -> TextTokenizer:
 
 
 def with_room(model: Model, tokens: int) -> Model:
-    """The model with learned positions, if it has them, for at least this many tokens."""
-    return replace(model, max_tokens=max(model.max_tokens, tokens))
+    """The model with learned positions, if it has them, for at least this many tokens, which its first decays know."""
+    return spanning(replace(model, max_tokens=max(model.max_tokens, tokens)), tokens)
 
 
 def check_text(name: str, text: str) -> str:

@@ -14,7 +14,7 @@ from lion.limits import ShareBelowOne, SomeShare, Tokens
 from lion.machine import to_train
 from lion.models.heads import IGNORED
 from lion.models.long_range import LongConfig, LongModel
-from lion.models.positions import placed
+from lion.models.positions import placed, spanning
 from lion.recipes import register_recipe
 from lion.streaming import answered
 from lion.tasks import Batch, Examples, Prediction, Task, Trained, classified, register_task
@@ -46,7 +46,7 @@ class DnaTask(Task):
     def resolved(self) -> "DnaTask":
         model = replace(self.model, vocab_size=TOKENS, classes=fasta.BASES, answer="token")
         length, block = fitted(self._genome(), self.length, holdout=self.holdout, block=self.block)
-        return replace(self, length=length, block=block, model=placed(model, length))
+        return replace(self, length=length, block=block, model=spanning(placed(model, length), length))
 
     def make_model(self) -> nn.Module:
         return to_train(lambda: LongModel(self.model))

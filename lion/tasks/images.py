@@ -18,6 +18,7 @@ from lion.data.digests import digest
 from lion.data.findings import BadData
 from lion.limits import CountOrAll, PixelsOrAll, Positive, Share
 from lion.machine import to_train
+from lion.models.positions import spanning
 from lion.models.registry import MODELS
 from lion.models.vision import VisionConfig, VisionModel
 from lion.recipes import register_recipe
@@ -79,7 +80,8 @@ class ImageTask(LabelledTask):
         model = replace(self.model, num_classes=len(images.classes), in_channels=images.channels, image_size=size)
         if self.tokens:
             model = replace(model, patch_size=_patch(min(size), self.tokens))
-        return replace(self, model=model)
+        patches = math.prod(-(-side // model.patch_size) for side in size)
+        return replace(self, model=spanning(model, patches))
 
     def _usual_side(self) -> int:
         from lion.data.image_folders import usual_side

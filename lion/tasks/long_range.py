@@ -9,7 +9,7 @@ from lion.limits import Examples as ExampleCount
 from lion.limits import Nesting, OneOf, PixelsOrAll, TokensOrAll
 from lion.machine import to_train
 from lion.models.long_range import LONG_MODELS, LongConfig, LongModel
-from lion.models.positions import placed
+from lion.models.positions import placed, spanning
 from lion.tasks import Batch, Examples, Task, cached, classified, register_task
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LongRangeTask(Task):
         found = self._load("validation")
         model = replace(self.model, vocab_size=found.vocab_size or 0, classes=found.classes)
         model = replace(model, answer="pair" if found.lengths.ndim == 2 else "sequence")
-        return replace(self, model=placed(model, found.max_length))
+        return replace(self, model=spanning(placed(model, found.max_length), found.max_length))
 
     def make_model(self) -> nn.Module:
         return to_train(lambda: LongModel(self.model))

@@ -18,7 +18,7 @@ from lion.limits import OneOf, Positive, Share, ShareBelowOne, TokensOrAll, Voca
 from lion.machine import to_train
 from lion.models.encoder import ENCODERS, EncoderConfig
 from lion.models.heads import POOLINGS
-from lion.models.positions import placed
+from lion.models.positions import placed, spanning
 from lion.nn.variants import VARIANTS
 from lion.ops.checks import one_of
 from lion.progress import working
@@ -98,7 +98,8 @@ class TextClassificationTask(TokenizedTask, LabelledTask):
 
     def _placed(self, model: EncoderConfig, cut: int) -> "TextClassificationTask":
         """With this model. A window of a text does not know its place: none is taken where positions are learned."""
-        return replace(self, model=model, max_length=cut, crop=0 if model.positions == "learned" else self.crop)
+        crop = 0 if model.positions == "learned" else self.crop
+        return replace(self, model=spanning(model, crop or cut or model.max_tokens), max_length=cut, crop=crop)
 
     def _cut(self, tokenizer: TextTokenizer, most: int = 0) -> int:
         """The tokens that texts are cut to; `most`: those that there are learned positions for."""

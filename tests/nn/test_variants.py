@@ -468,6 +468,16 @@ def test_half_lives_of_the_first_decays(decay):
     assert _half_lives(layer) == [pytest.approx([1, 4, 16, 64], rel=1e-4)]
 
 
+@pytest.mark.parametrize("decay", ["fixed_hippo", "selective_hippo", "softplus_hippo", "selective_hippo_scalar"])
+def test_half_lives_of_hippos_slowest_channels(decay):
+    layer = lion.LionAttention(32, 4, "lion_s_diag", decay=decay, half_lives=(1, 64))
+    log_decay = layer.decay(torch.zeros(1, 1, layer.decay.columns)).log_decay
+    lives = (-math.log(2) / log_decay).reshape(4, -1)  # [heads, channels]
+    assert lives[:, 0].tolist() == pytest.approx([1, 4, 16, 64], rel=1e-4)
+    for n, channel in enumerate(lives.T, 1):
+        torch.testing.assert_close(channel * n, lives[:, 0])
+
+
 def test_two_sided_heads_begin_by_looking_different_ways():
     layer = lion.LionAttention(32, 4, "lion_d", two_sided=True, half_lives=(1, 64))
     forward, reverse = _half_lives(layer)

@@ -1,13 +1,16 @@
-"""The study of two-sided decays, the costs of plans, and the command itself."""
+"""The studies of two-sided decays and of first decays, the costs of plans, and the command itself."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from lion import files, recipes
 from lion.cli import main
+from lion.reproduce.beyond import OWN
 from lion.reproduce.cost import gpu_hours
 from lion.reproduce.exhibits import exhibits
+from lion.reproduce.plan import Plan
 from lion.reproduce.record import Record
 from lion.reproduce.steps import Workplace, training
 
@@ -27,6 +30,32 @@ def test_the_study_changes_one_thing():
     for step in exhibit.steps:
         run = recipes.recipe(step.words[1]).changed(fields_of(step))
         assert run.task.model.two_sided == ("model.two_sided" in fields_of(step))
+
+
+def test_first_decays_are_all_that_half_lives_change():
+    first, changes = exhibits()["halflives"].make("laptop").tables
+    for cells in first.rows.values():
+        for own, length in (cells[0:2], cells[2:4]):
+            for a, b in zip(own.steps, length.steps, strict=True):
+                assert a.words[1] == b.words[1]
+                assert fields_of(b) == {**fields_of(a), "model.half_lives": "1,0"}
+    rows = {row: [fields_of(cell.steps[0]) for cell in cells] for row, cells in changes.rows.items()}
+    plain = rows.pop(OWN)
+    for name, row in rows.items():
+        assert all(fields.items() >= own.items() for fields, own in zip(row, plain, strict=True)), name
+    exhibit = exhibits()["halflives"].make("laptop")
+    assert Plan(exhibit.steps, Workplace(Path("nowhere")), at_once=2).seconds_left() <= 40 * 60
+    steps = {row: cells[0].steps for row, cells in first.rows.items()}
+    shared = {row: cells[0].steps for row, cells in exhibits()["twosided"].make("laptop").tables[0].rows.items()}
+    assert steps.items() <= shared.items()
+
+
+def test_studies_without_positions_have_none():
+    for name in ("twosided", "halflives"):
+        for step in exhibits()[name].make("laptop").steps:
+            fields = fields_of(step)
+            if fields.get("model.positions") == "none":  # DNA that is aligned would have learned ones all the same
+                assert fields.get("aligned") == "false"
 
 
 def test_hours_of_a_gpu():
