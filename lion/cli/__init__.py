@@ -13,49 +13,20 @@ FREE_OPTIONS = ("train", "distill")  # commands with options that are fields of 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    from lion.bench.command import add_bench
     from lion.cli.arguments import Ended, Refused
-    from lion.cli.data import add_data
-    from lion.cli.demo import add_demo
-    from lion.cli.embed import add_embed
-    from lion.cli.export import add_export
-    from lion.cli.info import add_doctor, add_list
-    from lion.cli.predict import add_predict
-    from lion.cli.reproduce import add_reproduce
-    from lion.cli.runs import add_eval, add_generate, add_report
-    from lion.cli.training import add_distill, add_train, split_fields
 
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch: pages of 2 MiB, or long sequences wait for the system
-    parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
-    parser.add_argument("--version", action="store_true", help="print the version and stop")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (add_demo, add_train, add_distill, add_eval, add_report, add_predict, add_embed, add_generate):
-        add(commands)
-    for add in (add_bench, add_data, add_export, add_reproduce, add_list, add_doctor):
-        add(commands)
-    given, fields = list(sys.argv[1:] if argv is None else argv), list[str]()
-    words = shlex.join(["lion", *given])
-    extra: list[str] = []
-    if "--" in given and given[0] == "reproduce":  # what follows is for `lion train`
-        given, extra = given[: given.index("--")], given[given.index("--") + 1 :]
-    if given and given[0] in FREE_OPTIONS:
-        given, fields = split_fields(given)
     try:
-        args, rest = parser.parse_known_args(given)
+        args = parsed(sys.argv[1:] if argv is None else argv)
     except Refused as problem:
         return _failed(str(problem))
-    if hasattr(args, "inputs") and not any(word.startswith("-") and word != "-" for word in rest):
-        args.inputs, rest = args.inputs + rest, []  # argparse leaves those that follow an option
-    if rest and args.command not in FREE_OPTIONS:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    args.fields, args.words, args.extra = [*fields, *rest], words, extra
     if args.version:
         from lion._version import __version__
 
         print(f"lion {__version__}")
         return 0
     if args.command is None:
-        parser.print_help()
+        print(args.usage(), end="")
         return 2
     run: Callable[[argparse.Namespace], None] = args.run
     if args.command in (*FREE_OPTIONS, "bench") and amx.avoid():  # before they import torch
@@ -78,6 +49,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ninterrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """A command's words as its options, checked; its `run` takes them."""
+    from lion.bench.command import add_bench
+    from lion.cli.data import add_data
+    from lion.cli.demo import add_demo
+    from lion.cli.embed import add_embed
+    from lion.cli.export import add_export
+    from lion.cli.info import add_doctor, add_list
+    from lion.cli.predict import add_predict
+    from lion.cli.reproduce import add_reproduce
+    from lion.cli.runs import add_eval, add_generate, add_report
+    from lion.cli.training import add_distill, add_train, split_fields
+
+    parser = argparse.ArgumentParser(prog="lion", description="Bidirectional linear attention for PyTorch.")
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.set_defaults(usage=parser.format_help)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for add in (add_demo, add_train, add_distill, add_eval, add_report, add_predict, add_embed, add_generate):
+        add(commands)
+    for add in (add_bench, add_data, add_export, add_reproduce, add_list, add_doctor):
+        add(commands)
+    given, fields = list(argv), list[str]()
+    extra: list[str] = []
+    if "--" in given and given[0] == "reproduce":  # what follows is for `lion train`
+        given, extra = given[: given.index("--")], given[given.index("--") + 1 :]
+    if given and given[0] in FREE_OPTIONS:
+        given, fields = split_fields(given)
+    args, rest = parser.parse_known_args(given)
+    if hasattr(args, "inputs") and not any(word.startswith("-") and word != "-" for word in rest):
+        args.inputs, rest = args.inputs + rest, []  # argparse leaves those that follow an option
+    if rest and args.command not in FREE_OPTIONS:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    args.fields, args.words, args.extra = [*fields, *rest], shlex.join(["lion", *argv]), extra
+    return args
 
 
 def _failed(message: str) -> int:
