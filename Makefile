@@ -14,6 +14,9 @@ test: .venv/ready .venv/triton
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
+docs: .venv/ready  # build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 torture: .venv/ready  # kills, faults, damage and nonsense, for 40 minutes: a table of what was tried and what was lost
 	$(BIN)/python -m tests.torture
 
@@ -37,4 +40,4 @@ endif
 clean:
 	rm -rf .venv build *.egg-info lion/ops/cpu/*.so lion/ops/cpu/build_failed.txt .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: demo test torture thorough clean
+.PHONY: demo test docs torture thorough clean

@@ -16,6 +16,7 @@ import torch
 from lion import optional, packages
 
 ROOT = Path(__file__).parents[1]
+OF_A_CLONE = ("dev", "docs")  # extras for its tests and its documentation
 with_timm = pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
 
 
@@ -39,9 +40,11 @@ def broken(tmp_path):
 
 
 @with_timm
-def test_the_readme_with_timm():
-    """README's own lines, in an environment where torchvision may have been built for another torch."""
-    block = next(block for block in (ROOT / "README.md").read_text().split("```") if "lion.integrations.timm" in block)
+def test_the_page_with_timm():
+    """The page's own lines, in an environment where torchvision may have been built for another torch."""
+    block = next(
+        block for block in (ROOT / "docs/vision.md").read_text().split("```") if "lion.integrations.timm" in block
+    )
     lines = [line for line in block.splitlines() if "timm" in line]
     assert run("\n".join([*lines, "print(type(vit.blocks[0].attn).__name__)"])) == "BlockAttention\n"
 
@@ -109,9 +112,9 @@ def test_every_extra_names_its_packages():
 
 def test_doctor_has_every_extra(monkeypatch):
     extras = extras_of_the_project()
-    assert {*packages.EXTRAS, "dev"} == {*extras}
+    assert {*packages.EXTRAS, *OF_A_CLONE} == {*extras}
     for extra, wanted in extras.items():
-        if extra != "dev":
+        if extra not in OF_A_CLONE:
             inside = re.findall(r"lion-attention\[([\w,]+)\]", wanted)
             assert packages.INCLUDED.get(extra, ()) == tuple(",".join(inside).split(",") if inside else ())
     there = {"matplotlib", "tqdm", "accelerate", "pillow", "scikit-learn", "tensorboard"}
