@@ -14,7 +14,8 @@ test: .venv/ready .venv/triton
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
-docs: .venv/ready  # build/site/index.html
+docs: .venv/ready  # runs the notebooks; build/site/index.html
+	$(BIN)/jupyter execute docs/notebooks/*.ipynb
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 torture: .venv/ready  # kills, faults, damage and nonsense, for 40 minutes: a table of what was tried and what was lost

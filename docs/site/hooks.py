@@ -1,26 +1,33 @@
-"""What mkdocs does beside mkdocs.yml: pages of files outside of docs, and titles in the place of file names."""
+"""What mkdocs.yml cannot say: pages of files outside of docs and of notebooks, titles in place of file names."""
 
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.structure.files import File
 
-ROOT = Path(__file__).parents[2]
-PAGES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md"}
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+from notebooks import pages  # noqa: E402
+
+OUTSIDE = {"index.md": "README.md", "changelog.md": "CHANGELOG.md"}
 HOME = "---\nhide: [navigation]\n---\n\n"
 NAMED = re.compile(r"\[[\w/]+\.md\](\([\w/.]+\.md(?:#[\w-]+)?\))")  # [maths.md](maths.md#errata)
 
 
 def on_files(files, config):
-    for page, name in PAGES.items():
+    for page, name in OUTSIDE.items():
         text = (ROOT / name).read_text(encoding="utf-8")
-        text = text.replace("](docs/", "](").replace("](CHANGELOG.md", "](changelog.md")
+        text = text.replace("](docs/", "](").replace("](CHANGELOG.md", "](changelog.md").replace(".ipynb)", ".md)")
         files.append(File.generated(config, page, content=HOME * (page == "index.md") + text))
+    for file in pages(ROOT / "docs" / "notebooks", config):
+        files.append(file)
     return files
 
 
 def on_page_markdown(text, page, config, files):
-    """Links that are named by a file get the page's own title, which mkdocs fills in where there is none."""
+    """Links that are named by a file get the page's own title."""
     return NAMED.sub(lambda x: f"[{_title(x[1], page, files)}]{x[1]}", text)
 
 

@@ -1,5 +1,6 @@
 """What README.md and docs tell a reader to type: blocks of Python, and commands."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -7,7 +8,8 @@ from pathlib import Path
 from textwrap import dedent
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+FILES = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb"))
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in FILES)
 SHELL = ("", "sh", "indented")  # languages of blocks that may have commands
 PROGRAMS = ("lion", "make", "pip", "pytest", "python")
 TYPED = re.compile(rf" *(?:[A-Z_]+=\S+ )*((?:{'|'.join(PROGRAMS)})(?: .*)?)$")
@@ -17,7 +19,7 @@ SAID = re.compile(r"lion \w+:")  # by a command, not to it
 def blocks(page: str) -> Iterator[tuple[str, int, str]]:
     """Language, number of the first line, and text of every block; "text" is what stands between them."""
     language, lines, first = "text", list[str](), 1
-    for number, line in enumerate((ROOT / page).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(_text(ROOT / page).splitlines(), 1):
         fence = re.match(r" *```(\w*)$", line)
         if fence:
             now = "text" if language not in ("text", "indented") else fence[1]
@@ -31,6 +33,14 @@ def blocks(page: str) -> Iterator[tuple[str, int, str]]:
         if not fence:
             lines.append(line)
     yield language, first, dedent("\n".join(lines))
+
+
+def _text(path: Path) -> str:
+    """Of a notebook, what is not code: test_notebooks.py has that."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return text
+    return "\n\n".join("".join(x["source"]) for x in json.loads(text)["cells"] if x["cell_type"] == "markdown")
 
 
 def python_blocks(page: str) -> list[tuple[int, str]]:
