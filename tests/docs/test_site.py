@@ -52,6 +52,7 @@ def test_site(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "train with matrix products like a Transformer" in (tmp_path / "index.html").read_text()
     assert "lion.attention" in (tmp_path / "api/operator.html").read_text()
+    assert "passes over the training set" in (tmp_path / "api/training.html").read_text()  # the comment behind a field
     assert "Unreleased" in (tmp_path / "changelog.html").read_text()
     assert "a bidirectional RNN" in (tmp_path / "paper/table1/index.html").read_text()
     fetched = [
