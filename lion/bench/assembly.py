@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lion.ops.triton.scan import INSTALLED, interpreting
+from lion.ops.triton.available import INSTALLED, interpreting
 
 ARCHITECTURES = {"sm_80": 80, "sm_86": 86, "sm_90": 90, "sm_100": 100, "gfx942": "gfx942"}
 WAVE = {"cuda": 32, "hip": 64}
@@ -35,9 +35,18 @@ def check_usable() -> None:
 
 
 def compiled(
-    architecture: str, decay: str, D: int, dtype: torch.dtype, *, backward: bool = True, tokens: int = 4096
+    architecture: str,
+    decay: str,
+    D: int,
+    dtype: torch.dtype,
+    *,
+    backward: bool = True,
+    tokens: int = 4096,
+    direction: str = "both",
+    masked: bool = False,
+    packed: bool = False,
 ) -> Iterator[Kernel]:
-    """The kernels of a call with a norm, both directions and gradients of everything, as a GPU would be given them."""
+    """The kernels of a call with a norm and gradients of everything, as a GPU would be given them."""
     check_usable()
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # as it is by default; without a warning
     from lion.ops.triton import launch
@@ -45,22 +54,23 @@ def compiled(
 
     q = torch.empty(1, tokens, 1, D, dtype=dtype, device="meta")
     f = None if decay == "none" else q.new_empty(1, tokens, 1, D if decay == "diagonal" else 1, dtype=torch.float32)
+    mask = torch.empty(1, tokens, dtype=torch.bool, device="meta") if masked else None
     found: list[Kernel] = []
 
     def record(kernel: Any, programs: int, arguments: dict[str, Any]) -> None:
         name = kernel.__name__
-        name += " transposed" if arguments.get("TRANSPOSED") or arguments.get("EXCLUSIVE") else ""
+        name += " transposed" if arguments.get("TRANSPOSED") else ""
         if name not in [x.name for x in found]:
             found.append(_resources(name, kernel.warmup(grid=(programs,), **arguments)))
 
-    with _target(architecture), _replaced(launch, "run", record):
+    with _target(architecture), _replaced(launch, "launch", record):
         use = configuration(q, q, f, None, False, architecture=architecture)
-        x = launch.Launches(q, q, q, f, f, "both", True, False, use)
-        out, den, saved = launch.forward(x, "sum", True, dtype, dtype != torch.float32)
+        x = launch.Launches(q, q, q, f, f, mask, None, direction, True, packed, False, use)
+        out, den, saved, _ = launch.forward(x, "sum", True, False, dtype, dtype != torch.float32)
         yield from found
         if backward:
             done = len(found)
-            launch.backward(x, out, None, saved if saved.numel() else out, den, "sum", costs=True)
+            launch.backward(x, out, None, None, saved if saved.numel() else out, den, "sum", costs=True)
             yield from found[done:]
 
 

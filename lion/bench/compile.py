@@ -14,7 +14,7 @@ from lion.bench.op import DTYPES
 from lion.bench.results import check_choices, save
 from lion.ops import flops
 from lion.ops.triton.configurations import Configuration, configuration
-from lion.ops.triton.scan import Arguments
+from lion.ops.triton.operators import Arguments
 from lion.progress import progress
 from lion.terminal import table
 
@@ -82,7 +82,7 @@ def configured(decay: str, D: int, dtype: torch.dtype) -> Configuration:
 def work(decay: str, tokens: int, D: int, C: int = 64) -> tuple[float, float]:
     """FLOPs per token and head, forward and backward."""
     f = None if decay == "none" else [1, tokens, 1, D if decay == "diagonal" else 1]
-    x = Arguments([1, tokens, 1, D], [1, tokens, 1, D], [1, tokens, 1, D], f, f, "sum", "both", chunk_size=C)  # type: ignore
+    x = Arguments([1, tokens, 1, D], [1, tokens, 1, D], [1, tokens, 1, D], f, f, chunk_size=C)  # type: ignore
     return flops.of_tiles(x) / tokens, flops.of_tiles(x, backward=True, costs=decay != "none") / tokens
 
 

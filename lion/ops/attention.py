@@ -14,7 +14,7 @@ from lion.ops.checks import BackendName, Direction, Form, Norm, as_number, as_pa
 from lion.ops.kernels import BACKENDS, DECAYS, KERNELS, Choice, Wanted, choose, why_not_compiled
 from lion.ops.plain import transformed
 from lion.ops.state import State, States
-from lion.ops.triton.scan import WIDEST
+from lion.ops.triton.operators import WIDEST
 
 log = logging.getLogger("lion")
 

@@ -170,23 +170,25 @@ def of_shapes(x: Any, *, backward: bool = False) -> int:
     return sum(n * scan_flops(one._replace(tokens=t), backward=backward) for t, n in counts.items() if t)
 
 
-def of_tiles(x: Any, *, backward: bool = False, costs: bool = False) -> int:
+def of_tiles(x: Any, *, backward: bool = False, costs: bool = False, left: bool = False) -> int:
     """Of a call of the Triton kernels, by its arguments with shapes in place of tensors: whole chunks. Without tensors
     nothing is known of the GPU's configuration: chunks have 64 tokens, or as many as asked for."""
     B, T, H, D = map(int, x.q)
     V = int(x.v[3])
     ways = 2 if x.direction == "both" else 1
+    outputs, entered = x.norm != "no output", x.sums is not None
     if x.f is None and ways == 2 and x.include_self:
-        return B * H * T * D * V * (10 if backward else 4)
+        return B * H * T * D * V * (10 if backward else 4 if outputs else 2)
     C = tile_tokens(T, x.chunk_size)
     chunks = -(-T // C)
     diagonal = x.f is not None and int(x.f[-1]) > 1
     keys = D * (C.bit_length() - 1 if diagonal else 1)  # of diagonal decays a product for every halving
-    across = ways * C * D * V if chunks > 1 else 0
+    pairs, across = C * C * (keys + V), ways * C * D * V
+    crossing = chunks > 1 or entered
     if backward:
-        each = 3 * (C * C * (keys + V) + across) + 2 * across + (C * C * D if costs and not diagonal else 0)
+        each = 3 * pairs + 5 * across * (crossing or left) + (C * C * D if costs and not diagonal else 0)
     else:
-        each = C * C * (keys + V) + 2 * across
+        each = outputs * (pairs + across * crossing) + across * (outputs * crossing or x.leaves)
     return 2 * B * H * chunks * each
 
 

@@ -17,7 +17,9 @@ from lion.ops.plain import plain
 from lion.ops.state import States
 from lion.ops.torch import delta, dense, scan
 from lion.ops.torch.lowering import Kernel, lowered, states_behind
+from lion.ops.triton import available as triton
 from lion.ops.triton import scan as triton_scan
+from lion.ops.triton.operators import WIDEST
 
 FORMS: dict[Form, str] = {
     "full": "the T x T matrix at once",
@@ -56,7 +58,7 @@ NEEDS = {  # what a call may need that a backend may lack, and how it is said
     "states": "it takes and returns no states",
     "two-sided decays": "it has the same decays for both directions",
     "torch.func": "torch.func and forward-mode differentiation cannot look into its operators",
-    "wide heads": f"it has at most {triton_scan.WIDEST} channels of keys or values per head",
+    "wide heads": f"it has at most {WIDEST} channels of keys or values per head",
 }
 BACKENDS = {  # the fastest first
     "cpu": Backend(
@@ -67,7 +69,12 @@ BACKENDS = {  # the fastest first
         states=cpu_scan.states_behind,
         fused=cpu_fused,
     ),
-    "triton": Backend("kernels for GPUs, in Triton", triton_scan.missing, lacks=("torch.func", "wide heads")),
+    "triton": Backend(
+        "kernels for GPUs, in Triton",
+        triton.missing,
+        lacks=("torch.func", "wide heads"),
+        states=triton_scan.states_behind,
+    ),
     "torch": Backend("plain PyTorch, on every device that torch has", lambda device, dtype: None),
 }
 

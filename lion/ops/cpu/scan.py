@@ -134,17 +134,12 @@ def _parts(state: State | None, call: Call) -> Sequence[Tensor]:
 
 
 def _states_of(call: Call, parts: Sequence[Tensor]) -> States:
-    B, T, H, _ = call.q.shape
     each = iter(parts)
 
     def behind(state: State | None, log_decay: Tensor | None) -> State:
         sums, keys, scale = next(each), next(each), next(each)
-        cost = lowering.per_token(log_decay, call.q)
-        cost = keys.new_zeros(1, 1, 1, 1) if cost is None else cost
-        cost = cost.expand(B, T, H, -1)
-        crossed = (cost if call.mask is None else torch.where(call.mask[..., None, None], cost, 0)).sum(1)
-        crossed = crossed if state is None else crossed + state.log_decay
-        return State(sums, keys, crossed, None if call.log_gain is None else scale)
+        cost = lowering.crossed(call, state, log_decay)
+        return State(sums, keys, cost, None if call.log_gain is None else scale)
 
     forward, reverse = call.log_decays
     first = behind(call.forward_state, forward) if call.direction != "reverse" else None

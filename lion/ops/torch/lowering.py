@@ -55,12 +55,29 @@ class _Kernels(NamedTuple):
     undecayed: TorchKernel
 
 
-def parts_of(call: Call) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """q, k, v and what each walk pays for leaving a token, [B or 1, T or 1, H, 1 or D], of a call without gates and
-    orders; masked tokens hold nothing, and cost nothing."""
-    problem = _Problem.of(call).without_masked_tokens()
-    costs = problem.costs() if problem.log_decay is not None else (None, None)
-    return problem.q, problem.k, problem.v, *costs
+def costs_of(call: Call) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """What each walk pays for leaving a token, [B or 1, T or 1, H or 1, 1 or D], in a call without gates and orders.
+
+    Where sequences are packed masked tokens are free already: made free later, they would join two sequences.
+    """
+    if call.log_decay is None and call.cu_seqlens is None:
+        return None, None
+    f, b = _Problem.of(call).costs()
+    if call.cu_seqlens is not None and call.mask is not None:
+        real = call.mask[:, :, None, None]
+        f, b = torch.where(real, f, 0), torch.where(real, b, 0)
+    return _cut_between_sequences(f, b, call.cu_seqlens, call.q.shape[1])
+
+
+def crossed(call: Call, state: State | None, log_decay: Tensor | None) -> Tensor:
+    """[B, H, 1 or D]: the cost of crossing all tokens, and those that a state has crossed before."""
+    B, T, H, _ = call.q.shape
+    cost = per_token(log_decay, call.q)
+    if cost is None:
+        cost = call.q.new_zeros(1, 1, 1, 1, dtype=accumulation_dtype(call.q))
+    cost = cost.expand(B, T, H, -1)
+    total = (cost if call.mask is None else torch.where(call.mask[..., None, None], cost, 0)).sum(1)
+    return total if state is None else total + state.log_decay
 
 
 def per_token(x: Tensor | None, q: Tensor) -> Tensor | None:

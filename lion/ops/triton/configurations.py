@@ -18,6 +18,7 @@ class Configuration(NamedTuple):
     BV: int  # channels of values in a tile
     step: int  # of these in the gradients of q and k: all at once take more registers than there are
     warps: int
+    gradient_warps: int  # of `gradients`, which holds the most
     stages: int
     precision: str  # of products of float32: a tl.dot's input_precision
 
@@ -33,14 +34,15 @@ class Row(NamedTuple):
     BV: int
     step: int
     warps: int
+    gradient_warps: int
     stages: int
 
 
 TABLE = (
-    Row("*", "half", "diagonal", 32, 32, 64, 32, 4, 1),
-    Row("*", "half", "*", 64, 64, 64, 32, 4, 2),
-    Row("*", "single", "diagonal", 16, 32, 32, 32, 4, 1),
-    Row("*", "single", "*", 32, 32, 32, 32, 4, 1),
+    Row("*", "half", "diagonal", 32, 32, 64, 32, 4, 4, 1),
+    Row("*", "half", "*", 64, 64, 64, 32, 4, 8, 2),
+    Row("*", "single", "diagonal", 16, 32, 32, 32, 4, 4, 1),
+    Row("*", "single", "*", 32, 32, 32, 32, 4, 4, 1),
 )
 
 
@@ -56,7 +58,7 @@ def configuration(
 ) -> Configuration:
     T, D, V = q.shape[1], q.shape[-1], v.shape[-1]
     if interpreted:
-        return _fitted(Row("*", "*", "*", 64, 64, 64, 64, 4, 1), T, D, V, chunk_size, "ieee")
+        return _fitted(Row("*", "*", "*", 64, 64, 64, 64, 4, 4, 1), T, D, V, chunk_size, "ieee")
     architecture = architecture or architecture_of(q.device)
     half = q.dtype in (torch.bfloat16, torch.float16)
     wanted = (architecture, "half" if half and not wide else "single", decay_of(f))
@@ -68,7 +70,7 @@ def _fitted(row: Row, T: int, D: int, V: int, chunk_size: int | None, precision:
     """No more tokens and channels than there are."""
     C = tile_tokens(T, chunk_size, row.C)
     BD, BV, step = (min(most, _power_of_two(n)) for n, most in ((D, row.BD), (V, row.BV), (V, row.step)))
-    return Configuration(C, BD, BV, step, row.warps, row.stages, precision)
+    return Configuration(C, BD, BV, step, row.warps, row.gradient_warps, row.stages, precision)
 
 
 def decay_of(f: Tensor | None) -> str:

@@ -3,61 +3,36 @@
 import triton
 import triton.language as tl
 
-from lion.ops.triton.tiles import (
+from lion.ops.triton.decays import (
     across_middle,
+    channel_costs,
+    channels_from_borders,
+    costs,
     decay_mask,
     decay_mask_grad,
-    dot,
+    from_borders,
     from_middle,
-    put,
+    from_middle_grad,
     reached,
     summed,
-    tile,
-    vector,
 )
-
-
-@triton.jit
-def divisors(
-    out,  # [B, T, H, V], contiguous
-    dout,
-    den,  # [B, T, H]
-    scale,  # [B, T, H]: what dout is multiplied with for the gradient of num
-    bias,  # [B, T, H]: the gradient of den
-    dout_strides,
-    T,
-    H,
-    V: tl.constexpr,
-    BV: tl.constexpr,
-    C: tl.constexpr,
-    NORM: tl.constexpr,
-):
-    program = tl.program_id(0)
-    chunks = tl.cdiv(T, C)
-    t = program % chunks * C + tl.arange(0, C)
-    head = (program // chunks).to(tl.int64)
-    batch, h = head // H, head % H
-    there = den.dtype.element_ty
-    product = tl.zeros([C], dtype=there)
-    size = tl.zeros([C], dtype=there)
-    for start in range(0, V, BV):
-        column = start + tl.arange(0, BV)
-        y = tile(out + (batch * T * H + h) * V, t, T, H * V, column, V).to(there)
-        dy = tile(dout + batch * dout_strides[0] + h * dout_strides[2], t, T, dout_strides[1], column, V).to(there)
-        product += tl.sum(y * dy, 1)
-        size += tl.sum(tl.abs(dy), 1)
-    place = batch * T * H + h
-    divisor = tl.load(den + place + t.to(tl.int64) * H, mask=t < T, other=1.0)
-    if NORM == "max":
-        factor = 1.0 / tl.maximum(tl.abs(divisor), 1.0)
-        grad = tl.where(tl.abs(divisor) > 1.0, tl.where(divisor > 0, -product, product) * factor, 0.0)
-    else:
-        factor = 1.0 / divisor
-        grad = -product * factor
-    # A row that nobody uses, such as a masked token's 0 / 0, has no gradient.
-    factor, grad = tl.where(size == 0.0, 0.0, factor), tl.where(size == 0.0, 0.0, grad)
-    tl.store(scale + place + t.to(tl.int64) * H, factor, mask=t < T)
-    tl.store(bias + place + t.to(tl.int64) * H, grad, mask=t < T)
+from lion.ops.triton.tiles import (
+    borders_of,
+    chunk_of,
+    dot,
+    guarded_dot,
+    matrix,
+    not_finite,
+    numbers,
+    put_numbers,
+    put_result,
+    put_rows,
+    rows,
+    spoiled_rows,
+    there,
+    vector,
+    weighted,
+)
 
 
 @triton.jit
@@ -68,20 +43,16 @@ def gradients(
     own,  # [B, T, H, D]: queries; transposed: keys
     down,  # costs [B, T, H, 1 or D]: forward; transposed: reverse
     up,
-    scale,  # [B, T, H], a factor of the gradient of the output
-    bias,  # [B, T, H], the gradient of den
-    sums,  # the states of keys and values; transposed: of queries and the gradient of the output
+    scale,  # [B, T, H, 1], a factor of the gradient of the output, or None
+    bias,  # [B, T, H, 1], the gradient of den, or None
+    mask,  # [B, T] or None
+    costs_mask,
+    sums,  # the states of keys and values; transposed: of queries and the gradient of the output; or None
     keys,
     through,  # [walks, B * H, chunks, tiles of V, D]: what passes whole chunks, for the costs; not transposed
     out,  # [B, T, H, D]
-    ddown,  # [tiles, B, T, H] or [B, T, H, D], to be added up
+    ddown,  # [tiles of D * B, T, H, 1] or [B, T, H, D]: parts that are to be added up, or None
     dup,
-    a_strides,
-    c_strides,
-    z_strides,
-    own_strides,
-    down_strides,
-    up_strides,
     T,
     H,
     chunks,
@@ -96,14 +67,10 @@ def gradients(
     LOWER: tl.constexpr,
     UPPER: tl.constexpr,
     SELF: tl.constexpr,
-    PAIRS: tl.constexpr,
-    CROSSING: tl.constexpr,
-    BORDERS: tl.constexpr,
     TRANSPOSED: tl.constexpr,
-    SCALED: tl.constexpr,
-    BIASED: tl.constexpr,
+    ONE_STATE: tl.constexpr,
+    PACKED: tl.constexpr,
     PARTS: tl.constexpr,  # of `through`
-    COSTS: tl.constexpr,  # whether the costs' gradients are wanted
     RAW: tl.constexpr,
     OPERAND: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -111,174 +78,181 @@ def gradients(
 ):
     ACC: tl.constexpr = tl.float64 if tl.float64 == OPERAND else tl.float32
     SHIFT: tl.constexpr = 0 if TRANSPOSED else 1
+    GUARDED: tl.constexpr = PACKED or not (LOWER and UPPER)  # some pairs of the chunk do not count
     tiles: tl.constexpr = (D + BD - 1) // BD
     program = tl.program_id(0)
     first_d = program % tiles
     d = first_d * BD + tl.arange(0, BD)
-    program //= tiles
-    n = program % chunks
-    head = (program // chunks).to(tl.int64)
-    batch, h = head // H, head % H
-    a += batch * a_strides[0] + h * a_strides[2]
-    c += batch * c_strides[0] + h * c_strides[2]
-    z += batch * z_strides[0] + h * z_strides[2]
-    own += batch * own_strides[0] + h * own_strides[2]
-    down += batch * down_strides[0] + h * down_strides[2]
-    up += batch * up_strides[0] + h * up_strides[2]
-    scale += batch * T * H + h
-    bias += batch * T * H + h
-    left = head * chunks + n if BORDERS else head
-    right = left + heads * chunks if LOWER and UPPER and BORDERS else left
-
+    n, head, batch, h = chunk_of(program // tiles, chunks, H)
+    down_border, up_border = borders_of(n, head, chunks, heads, LOWER and UPPER, ONE_STATE)
     row = tl.arange(0, C)
     t = n * C + row
-    first, last = row == 0, row == C - 1
+    here = there(mask, batch, t, T)
+
     dpairs = tl.zeros([C, C], dtype=ACC)
-    from_left = tl.zeros([C, BD], dtype=ACC)
-    from_right = tl.zeros([C, BD], dtype=ACC)
+    from_down, from_up = tl.zeros([C, BD], dtype=ACC), tl.zeros([C, BD], dtype=ACC)
     for start in range(0, V, BV):
         column = start + tl.arange(0, BV)
-        x = tile(a, t, T, a_strides[1], column, V)
-        if PAIRS:
-            y = tile(c, t, T, c_strides[1], column, V)
+        x = rows(a, batch, h, t, here, column, V)
+        if not ONE_STATE:
+            y = rows(c, batch, h, t, here, column, V)
             dpairs += dot(x, tl.trans(y), RAW, PRECISION, INTERPRETED)
-        if CROSSING and LOWER:
-            state = tile(sums + left * D * V, d, D, V, column, V)
-            from_left += dot(x, tl.trans(state), OPERAND, PRECISION, INTERPRETED)
-        if CROSSING and UPPER and BORDERS:
-            state = tile(sums + right * D * V, d, D, V, column, V)
-            from_right += dot(x, tl.trans(state), OPERAND, PRECISION, INTERPRETED)
-    if SCALED:
-        factor = vector(scale, t, T, H)
+        if sums is not None and (LOWER or ONE_STATE):
+            state = matrix(sums, down_border, d, D, column, V)
+            from_down += dot(x, tl.trans(state), OPERAND, PRECISION, INTERPRETED)
+        if sums is not None and UPPER and not ONE_STATE:
+            state = matrix(sums, up_border, d, D, column, V)
+            from_up += dot(x, tl.trans(state), OPERAND, PRECISION, INTERPRETED)
+    if scale is not None:
+        factor = numbers(scale, batch, h, t, here)
         if TRANSPOSED:
             dpairs *= factor[None, :]
         else:
             dpairs *= factor[:, None]
-            from_left, from_right = from_left * factor[:, None], from_right * factor[:, None]
-    if BIASED:
-        dden = vector(bias, t, T, H)
+            from_down, from_up = from_down * factor[:, None], from_up * factor[:, None]
+    if bias is not None:
+        dden = numbers(bias, batch, h, t, here)
         if TRANSPOSED:
             dpairs += dden[None, :]
         else:
             dpairs += dden[:, None]
-        if CROSSING:
-            weight = (t < T).to(ACC) if TRANSPOSED else dden
-            if LOWER:
-                key = vector(keys + left * D, d, D, 1)
-                from_left += weight[:, None] * key[None, :]
-            if UPPER and BORDERS:
-                key = vector(keys + right * D, d, D, 1)
-                from_right += weight[:, None] * key[None, :]
-    if PAIRS:
-        dpairs = tl.where(reached(C, LOWER, UPPER, SELF), dpairs, 0.0)
-        values = tile(z, t, T, z_strides[1], d, D)
-    if COSTS:
-        raw_queries = tile(own, t, T, own_strides[1], d, D)
+    if keys is not None:
+        weight = here.to(ACC) if TRANSPOSED else dden
+        if LOWER or ONE_STATE:
+            from_down += weight[:, None] * vector(keys, down_border, d, D)[None, :]
+        if UPPER and not ONE_STATE:
+            from_up += weight[:, None] * vector(keys, up_border, d, D)[None, :]
+    if not ONE_STATE:
+        reach = reached(C, LOWER, UPPER, SELF)
+        dpairs = tl.where(reach, dpairs, 0.0)
+        values = rows(z, batch, h, t, here, d, D)
+        if GUARDED:  # read again without these: a tile that is changed first is held by every thread
+            spoiled = not_finite(values)
+            values = rows(z, batch, h, t, here & (spoiled == 0), d, D)
+    if ddown is not None or dup is not None:
+        raw_queries = rows(own, batch, h, t, here, d, D)
         queries = raw_queries.to(ACC)
-
-    through_down = tl.zeros([BD], dtype=ACC)
-    through_up = tl.zeros([BD], dtype=ACC)
-    if COSTS and CROSSING and not TRANSPOSED:
-        for part in range(PARTS):
-            through_down += vector(through + (right * PARTS + part) * D, d, D, 1)
-            through_up += vector(through + (left * PARTS + part) * D, d, D, 1)
+        # Queries pay the costs of the steps inside the chunk. The one behind its end is paid by what crosses it whole
+        # alone, and the row that has no step to pay stores its gradient.
+        if TRANSPOSED:
+            step_down, step_up = t, t
+        else:
+            step_down = tl.where(row == 0, t + C - 1, t - 1)
+            step_up = tl.where(row == C - 1, t - C + 1, t + 1)
+        keep_down, keep_up = there(mask, batch, step_down, T), there(mask, batch, step_up, T)
+        through_down, through_up = tl.zeros([BD], dtype=ACC), tl.zeros([BD], dtype=ACC)
+        if through is not None:
+            for part in range(PARTS):
+                if LOWER:
+                    through_down += vector(through, up_border * PARTS + part, d, D)
+                if UPPER:
+                    through_up += vector(through, down_border * PARTS + part, d, D)
 
     if DECAY == "none":
-        total = from_left + from_right
-        if PAIRS:
+        total = from_down + from_up
+        if not ONE_STATE:
             total += dot(dpairs, values, OPERAND, PRECISION, INTERPRETED)
+        if GUARDED:
+            lost = spoiled_rows(spoiled, reach, LOWER, UPPER, SELF, PACKED)
+            total = tl.where(lost[:, None], float("nan"), total)
+        put_result(out, batch, h, t, T, here, d, D, total, INTERPRETED)
     elif DECAY == "scalar":
-        f = vector(down, t - SHIFT, T, down_strides[1]).to(ACC)
-        b = vector(up, t + SHIFT, T, up_strides[1]).to(ACC)
-        grad_down = tl.zeros([C], dtype=ACC)
-        grad_up = tl.zeros([C], dtype=ACC)
-        # What crosses borders first: fewer tiles are held at once.
-        if CROSSING:
-            inner_f, inner_b = f, b
-            if SHIFT == 1:
-                inner_f, inner_b = tl.where(first, 0.0, f), tl.where(last, 0.0, b)
-            from_left *= tl.exp(tl.cumsum(inner_f, 0))[:, None]
-            from_right *= tl.exp(tl.cumsum(inner_b, 0, reverse=True))[:, None]
-            if COSTS:
-                grad_down += tl.cumsum(tl.sum(from_left * queries, 1), 0, reverse=True)
-                grad_up += tl.cumsum(tl.sum(from_right * queries, 1), 0)
-        total = from_left + from_right
-        dpairs *= decay_mask(f, b, C, LOWER, UPPER)
+        f = costs(down, costs_mask, batch, h, t - SHIFT, T, LOWER, ACC)
+        b = costs(up, costs_mask, batch, h, t + SHIFT, T, UPPER, ACC)
+        grad_down, grad_up = tl.zeros([C], dtype=ACC), tl.zeros([C], dtype=ACC)
+        # What crosses borders first, and the result is stored early: fewer tiles are held at once.
+        if sums is not None:
+            left, right = from_borders(f, b, C, SHIFT)
+            from_down, from_up = weighted(from_down, left[:, None], PACKED), weighted(from_up, right[:, None], PACKED)
+            if ddown is not None:
+                grad_down += tl.cumsum(crossed(from_down, queries, left, PACKED), 0, reverse=True)
+            if dup is not None:
+                grad_up += tl.cumsum(crossed(from_up, queries, right, PACKED), 0)
+        total = from_down + from_up
+        decay = decay_mask(f, b, C, LOWER, UPPER)
+        if PACKED:
+            reach = reach & (decay != 0.0)
+        dpairs = weighted(dpairs, decay, PACKED)
         total += dot(dpairs, values, OPERAND, PRECISION, INTERPRETED)
-        if COSTS and not TRANSPOSED:
-            dpairs *= dot(raw_queries, tl.trans(values), RAW, PRECISION, INTERPRETED)
-            inside_down, inside_up = decay_mask_grad(dpairs, C)
-            grad_down += inside_down
-            grad_up += inside_up
-        if COSTS:
-            place = (first_d * heads // H + batch) * T
-            if TRANSPOSED:
-                step_down, step_up = t, t
-            else:
-                step_down = tl.where(first, t + C - 1, t - 1)
-                step_up = tl.where(last, t - C + 1, t + 1)
-                grad_down, grad_up = tl.where(first, 0.0, grad_down), tl.where(last, 0.0, grad_up)
-                if CROSSING:
-                    chunk_down = tl.sum(vector(down, t, T, down_strides[1]).to(ACC), 0)
-                    chunk_up = tl.sum(vector(up, t, T, up_strides[1]).to(ACC), 0)
-                    grad_down += tl.exp(chunk_down) * tl.sum(through_down, 0)
-                    grad_up += tl.exp(chunk_up) * tl.sum(through_up, 0)
-            if LOWER:
-                tl.store(ddown + (place + step_down) * H + h, grad_down, mask=step_down < T)
-            if UPPER:
-                tl.store(dup + (place + step_up) * H + h, grad_up, mask=step_up < T)
+        if GUARDED:
+            lost = spoiled_rows(spoiled, reach, LOWER, UPPER, SELF, PACKED)
+            total = tl.where(lost[:, None], float("nan"), total)
+        put_result(out, batch, h, t, T, here, d, D, total, INTERPRETED)
+        if ddown is not None or dup is not None:
+            if not TRANSPOSED:
+                dpairs *= dot(raw_queries, tl.trans(values), RAW, PRECISION, INTERPRETED)
+                if PACKED:
+                    dpairs = tl.where(reach, dpairs, 0.0)
+                inside_down, inside_up = decay_mask_grad(dpairs, C, LOWER, UPPER)
+                grad_down, grad_up = grad_down + inside_down, grad_up + inside_up
+                grad_down, grad_up = tl.where(row == 0, 0.0, grad_down), tl.where(row == C - 1, 0.0, grad_up)
+            part = first_d * (heads // H) + batch
+            if ddown is not None:
+                if through is not None:
+                    whole = tl.exp(tl.sum(costs(down, costs_mask, batch, h, t, T, LOWER, ACC), 0))
+                    grad_down += weighted(tl.sum(through_down, 0), whole, PACKED)
+                put_numbers(ddown, part, h, step_down, keep_down, grad_down)
+            if dup is not None:
+                if through is not None:
+                    whole = tl.exp(tl.sum(costs(up, costs_mask, batch, h, t, T, UPPER, ACC), 0))
+                    grad_up += weighted(tl.sum(through_up, 0), whole, PACKED)
+                put_numbers(dup, part, h, step_up, keep_up, grad_up)
     else:
         wide = values.to(ACC)
-        rows_down = tile(down, t - SHIFT, T, down_strides[1], d, D).to(ACC)
-        rows_up = tile(up, t + SHIFT, T, up_strides[1], d, D).to(ACC)
-        columns_up = tile(up, t - (1 - SHIFT), T, up_strides[1], d, D).to(ACC)
-        columns_down = tile(down, t + (1 - SHIFT), T, down_strides[1], d, D).to(ACC)
+        row_down = channel_costs(down, costs_mask, batch, h, t - SHIFT, T, d, D, LOWER, ACC)
+        row_up = channel_costs(up, costs_mask, batch, h, t + SHIFT, T, d, D, UPPER, ACC)
+        column_down = channel_costs(down, costs_mask, batch, h, t + (1 - SHIFT), T, d, D, LOWER, ACC)
+        column_up = channel_costs(up, costs_mask, batch, h, t - (1 - SHIFT), T, d, D, UPPER, ACC)
         total = tl.sum(tl.where(row[:, None] == row[None, :], dpairs, 0.0), 1)[:, None] * wide
-        costs_down = tl.zeros([C, BD], dtype=ACC)
-        costs_up = tl.zeros([C, BD], dtype=ACC)
+        costs_down, costs_up = tl.zeros([C, BD], dtype=ACC), tl.zeros([C, BD], dtype=ACC)
+        met = row[:, None] == row[None, :]
         for level in tl.static_range(LEVELS):
-            to_column = wide * from_middle(columns_up, columns_down, 1 << level, SHIFT == 0)
-            crossing = tl.where(across_middle(C, 1 << level), dpairs, 0.0)
-            part = dot(crossing, to_column, OPERAND, PRECISION, INTERPRETED)
-            part *= from_middle(rows_down, rows_up, 1 << level, SHIFT == 1)
-            total += part
-            if COSTS:
-                part *= queries
-                block = (row >> level)[:, None]
-                place = row[:, None] - (block << level)
-                later = summed(tl.where(block % 2 == 1, part, 0.0), 1 << level, True)
-                earlier = summed(tl.where(block % 2 == 0, part, 0.0), 1 << level, False)
-                if SHIFT == 1:
-                    later = tl.where(place == 0, 0.0, later)
-                    earlier = tl.where(place == (1 << level) - 1, 0.0, earlier)
-                costs_down += later
-                costs_up += earlier
-        if CROSSING:
-            if SHIFT == 1:
-                rows_down = tl.where(first[:, None], 0.0, rows_down)
-                rows_up = tl.where(last[:, None], 0.0, rows_up)
-            from_left *= tl.exp(summed(rows_down, C, False))
-            from_right *= tl.exp(summed(rows_up, C, True))
-            total += from_left + from_right
-            if COSTS:
-                costs_down += summed(from_left * queries, C, True)
-                costs_up += summed(from_right * queries, C, False)
-        if COSTS:
-            if TRANSPOSED:
-                step_down, step_up = t, t
+            to_row = from_middle(row_down, row_up, 1 << level, SHIFT)
+            to_column = from_middle(column_up, column_down, 1 << level, 1 - SHIFT)
+            across = across_middle(to_row, to_column, d < D, C, 1 << level, PACKED)
+            met = met | across
+            crossing, columns = tl.where(across, dpairs, 0.0), weighted(wide, to_column, PACKED)
+            if GUARDED:
+                part = guarded_dot(crossing, columns, across & reach, OPERAND, PRECISION, INTERPRETED)
             else:
-                step_down = tl.where(first, t + C - 1, t - 1)
-                step_up = tl.where(last, t - C + 1, t + 1)
-                costs_down = tl.where(first[:, None], 0.0, costs_down)
-                costs_up = tl.where(last[:, None], 0.0, costs_up)
-                if CROSSING:
-                    chunk_down = tl.sum(tile(down, t, T, down_strides[1], d, D).to(ACC), 0)
-                    chunk_up = tl.sum(tile(up, t, T, up_strides[1], d, D).to(ACC), 0)
-                    costs_down += (tl.exp(chunk_down) * through_down)[None, :]
-                    costs_up += (tl.exp(chunk_up) * through_up)[None, :]
-            base = (batch * T * H + h) * D
-            if LOWER:
-                put(ddown + base, step_down, T, H * D, d, D, costs_down, INTERPRETED)
-            if UPPER:
-                put(dup + base, step_up, T, H * D, d, D, costs_up, INTERPRETED)
-    put(out + (batch * T * H + h) * D, t, T, H * D, d, D, total, INTERPRETED)
+                part = dot(crossing, columns, OPERAND, PRECISION, INTERPRETED)
+            part = weighted(part, to_row, PACKED)
+            total += part
+            if ddown is not None or dup is not None:
+                more_down, more_up = from_middle_grad(weighted(queries, part, PACKED), 1 << level, SHIFT)
+                costs_down, costs_up = costs_down + more_down, costs_up + more_up
+        if sums is not None:
+            left, right = channels_from_borders(row_down, row_up, C, SHIFT)
+            from_down, from_up = weighted(from_down, left, PACKED), weighted(from_up, right, PACKED)
+            total += from_down + from_up
+            if ddown is not None:
+                costs_down += summed(weighted(queries, from_down, PACKED), C, True)
+            if dup is not None:
+                costs_up += summed(weighted(queries, from_up, PACKED), C, False)
+        if GUARDED:
+            lost = spoiled_rows(spoiled, met & reach, LOWER, UPPER, SELF, PACKED)
+            total = tl.where(lost[:, None], float("nan"), total)
+        put_result(out, batch, h, t, T, here, d, D, total, INTERPRETED)
+        if ddown is not None or dup is not None:
+            if not TRANSPOSED:
+                costs_down = tl.where((row == 0)[:, None], 0.0, costs_down)
+                costs_up = tl.where((row == C - 1)[:, None], 0.0, costs_up)
+            if ddown is not None:
+                if through is not None:
+                    whole = tl.exp(tl.sum(channel_costs(down, costs_mask, batch, h, t, T, d, D, LOWER, ACC), 0))
+                    costs_down += weighted(through_down, whole, PACKED)[None, :]
+                put_rows(ddown, batch, h, step_down, keep_down, d, D, costs_down, INTERPRETED)
+            if dup is not None:
+                if through is not None:
+                    whole = tl.exp(tl.sum(channel_costs(up, costs_mask, batch, h, t, T, d, D, UPPER, ACC), 0))
+                    costs_up += weighted(through_up, whole, PACKED)[None, :]
+                put_rows(dup, batch, h, step_up, keep_up, d, D, costs_up, INTERPRETED)
+
+
+@triton.jit
+def crossed(x, queries, decay, PACKED: tl.constexpr):
+    """[C]: the gradient of the exponents of what crosses a border."""
+    product = tl.sum(x * queries, 1)
+    if PACKED:
+        product = tl.where(decay == 0.0, 0.0, product)
+    return product

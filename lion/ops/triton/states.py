@@ -3,26 +3,29 @@
 import triton
 import triton.language as tl
 
-from lion.ops.triton.tiles import dot, put, summed, tile, vector
+from lion.ops.triton.decays import left_of_any, summed
+from lion.ops.triton.tiles import dot, head_at, matrix, numbers, put_matrix, put_vector, rows, there, vector, weighted
 
 
 @triton.jit
 def states(
-    k,  # [B, T, H, D]
-    v,  # [B, T, H, V]
+    k,  # Rows [B, T, H, D]; transposed: queries
+    v,  # [B, T, H, V]; transposed: the gradient of the output
     down,  # the costs that the walk down the rows pays, [B, T, H, 1 or D]
     up,  # and the walk up
-    scale,  # [B, T, H], a factor of each value
-    weight,  # [B, T, H], what a key counts in `keys`
-    sums,  # [walks, B * H, chunks, D, V]: the state that enters each chunk, of the walk down first
-    keys,  # [walks, B * H, chunks, D]
-    across,  # the states of the opposite walks, as `sums`
+    scale,  # [B, T, H, 1], a factor of each value, or None
+    weight,  # [B, T, H, 1], what a key counts in `keys`; None: 1, transposed 0
+    mask,  # [B, T] or None
+    costs_mask,  # the same, or None where costs are to be read all the same
+    sums,  # [walks, B * H, chunks, D, V]: the state that enters each chunk, of the walk down first; or None
+    keys,  # [walks, B * H, chunks, D] or None
+    across,  # the states of the opposite walks, as `sums`, or None
     across_keys,
     through,  # [walks, B * H, chunks, tiles of V, D]: their products with these, for the gradients of costs
-    k_strides,
-    v_strides,
-    down_strides,
-    up_strides,
+    entering,  # [walks, B * H, D, V], of the forward walk first: what comes from before the piece; or None
+    entering_keys,
+    leaving,  # as `entering`: what goes on behind it, or None
+    leaving_keys,
     T,
     H,
     chunks,
@@ -33,14 +36,11 @@ def states(
     BD: tl.constexpr,
     BV: tl.constexpr,
     DECAY: tl.constexpr,
-    LOWER: tl.constexpr,
+    LOWER: tl.constexpr,  # whether there is a walk down the rows
     UPPER: tl.constexpr,
-    EXCLUSIVE: tl.constexpr,  # a row does not pay its own cost: of queries, which a state arrives at
-    SCALED: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-    WITH_KEYS: tl.constexpr,
-    CROSSED: tl.constexpr,  # whether `through` is wanted
-    BORDERS: tl.constexpr,  # else the one state of all tokens, chunks being 1 in `sums`
+    TRANSPOSED: tl.constexpr,  # rows are queries, which do not pay their own costs
+    ONE_STATE: tl.constexpr,  # of all tokens, chunks being 1 in `sums`. What enters is added last, and not to `leaving`
+    PACKED: tl.constexpr,
     OPERAND: tl.constexpr,
     PRECISION: tl.constexpr,
     INTERPRETED: tl.constexpr,
@@ -56,71 +56,85 @@ def states(
     walk = program // heads
     head = (program % heads).to(tl.int64)
     batch, h = head // H, head % H
-    k += batch * k_strides[0] + h * k_strides[2]
-    v += batch * v_strides[0] + h * v_strides[2]
-    scale += batch * T * H + h
-    weight += batch * T * H + h
-    stored = chunks if BORDERS else 1
+    stored = 1 if ONE_STATE else chunks
     opposite = 1 - walk if LOWER and UPPER else walk
-    across += (opposite * heads + head) * stored * D * V
-    across_keys += (opposite * heads + head) * stored * D
-    through += ((walk * heads + head) * stored * v_tiles + first_v) * D
-    sums += (walk * heads + head) * stored * D * V
-    keys += (walk * heads + head) * stored * D
-    cost = down + batch * down_strides[0] + h * down_strides[2]
+    own, other = (walk * heads + head) * stored, (opposite * heads + head) * stored
+    outside = (opposite if TRANSPOSED else walk) * heads + head
     upwards = walk == 1
     if not LOWER:
         upwards = walk == 0
-    if UPPER and upwards:
-        cost = up + batch * up_strides[0] + h * up_strides[2]
-    cost_stride = tl.where(upwards, up_strides[1], down_strides[1])
+    KEYS: tl.constexpr = (keys is not None) or (leaving_keys is not None)
+    keys_are_mine = first_v == 0  # programs for other values have the same keys
 
     state = tl.zeros([BD, BV], dtype=ACC)
     key = tl.zeros([BD], dtype=ACC)
-    written = tl.where(first_v == 0, D, 0)  # programs for other values have the same keys
+    if entering is not None and not ONE_STATE:
+        state += matrix(entering, outside, d, D, column, V)
+        if KEYS:
+            key += vector(entering_keys, outside, d, D)
+    if DECAY != "none":
+        costs, costs_stride = head_at(down, batch, h), tl.where(upwards, up.strides[1], down.strides[1])
+        if upwards:
+            costs = head_at(up, batch, h)
     # Rows are in the order in which the walk meets them, so that both walks are one.
     row = tl.arange(0, C)
     place = tl.where(upwards, C - 1 - row, row)
     onwards = tl.where(upwards, -1, 1)
     for step in range(chunks):
         n = tl.where(upwards, chunks - 1 - step, step)
-        if BORDERS:
-            put(sums + n.to(tl.int64) * D * V, d, D, V, column, V, state, INTERPRETED)
-            if WITH_KEYS:
-                tl.store(keys + n.to(tl.int64) * D + d, key, mask=d < written)
-            if CROSSED:
-                met = tl.sum(state * tile(across + n.to(tl.int64) * D * V, d, D, V, column, V), 1)
-                if WITH_KEYS:
-                    met += key * vector(across_keys + n.to(tl.int64) * D, d, written, 1)
-                tl.store(through + n.to(tl.int64) * v_tiles * D + d, met, mask=d < D)
+        if sums is not None and not ONE_STATE:
+            put_matrix(sums, own + n, d, D, column, V, state, INTERPRETED)
+            if keys is not None:
+                put_vector(keys, own + n, d, D, key, keys_are_mine)
+            if across is not None:
+                met = tl.sum(state * matrix(across, other + n, d, D, column, V), 1)
+                if keys is not None:
+                    met += tl.where(keys_are_mine, key * vector(across_keys, other + n, d, D), 0.0)
+                put_vector(through, (own + n) * v_tiles + first_v, d, D, met, True)
         t = n * C + place
-        x = tile(k, t, T, k_strides[1], d, D).to(ACC)
-        y = tile(v, t, T, v_strides[1], column, V)
+        here = there(mask, batch, t, T)
+        x = rows(k, batch, h, t, here, d, D).to(ACC)
+        y = rows(v, batch, h, t, here, column, V)
         if DECAY == "scalar":
-            own = vector(cost, t, T, cost_stride).to(ACC)
-            total = tl.sum(own, 0)
-            if EXCLUSIVE:
-                own = tl.where(row == C - 1, 0.0, vector(cost, t + onwards, T, cost_stride).to(ACC))
-            x *= tl.exp(tl.cumsum(own, 0, reverse=True))[:, None]
-            state *= tl.exp(total)
-            key *= tl.exp(total)
+            cost = tl.load(costs + t.to(tl.int64) * costs_stride, mask=there(costs_mask, batch, t, T), other=0.0).to(
+                ACC
+            )
+            total = tl.exp(tl.sum(cost, 0))
+            if TRANSPOSED:
+                paid = there(costs_mask, batch, t + onwards, T) & (row < C - 1)
+                cost = tl.load(costs + (t + onwards).to(tl.int64) * costs_stride, mask=paid, other=0.0).to(ACC)
+            kept = tl.exp(tl.cumsum(cost, 0, reverse=True))[:, None]
+            state, key = weighted(state, total, PACKED), weighted(key, total, PACKED)
         if DECAY == "diagonal":
-            own = tile(cost, t, T, cost_stride, d, D).to(ACC)
-            total = tl.sum(own, 0)
-            if EXCLUSIVE:
-                own = tl.where((row == C - 1)[:, None], 0.0, tile(cost, t + onwards, T, cost_stride, d, D).to(ACC))
-            x *= tl.exp(summed(own, C, True))
-            state *= tl.exp(total)[:, None]
-            key *= tl.exp(total)
-        if WITH_KEYS:
-            if WEIGHTED:
-                key += tl.sum(x * vector(weight, t, T, H)[:, None], 0)
-            else:
+            at = costs + t.to(tl.int64)[:, None] * costs_stride + d[None, :]
+            cost = tl.load(at, mask=there(costs_mask, batch, t, T)[:, None] & (d < D)[None, :], other=0.0).to(ACC)
+            total = tl.exp(tl.sum(cost, 0))
+            if TRANSPOSED:
+                paid = there(costs_mask, batch, t + onwards, T) & (row < C - 1)
+                at += onwards.to(tl.int64) * costs_stride
+                cost = tl.load(at, mask=paid[:, None] & (d < D)[None, :], other=0.0).to(ACC)
+            kept = tl.exp(summed(cost, C, True))
+            state, key = weighted(state, total[:, None], PACKED), weighted(key, total, PACKED)
+        if DECAY != "none":
+            x = weighted(x, kept, PACKED)
+            if PACKED:
+                y = tl.where(left_of_any(kept, d < D)[:, None], y, 0.0)
+        if KEYS:
+            if weight is not None:
+                key += tl.sum(x * numbers(weight, batch, h, t, here)[:, None], 0)
+            elif not TRANSPOSED:
                 key += tl.sum(x, 0)
-        if SCALED:
-            x *= vector(scale, t, T, H)[:, None]
+        if scale is not None:
+            x *= numbers(scale, batch, h, t, here)[:, None]
         state += dot(tl.trans(x), y, OPERAND, PRECISION, INTERPRETED)
-    if not BORDERS:
-        put(sums, d, D, V, column, V, state, INTERPRETED)
-        if WITH_KEYS:
-            tl.store(keys + d, key, mask=d < written)
+    if leaving is not None:
+        put_matrix(leaving, outside, d, D, column, V, state, INTERPRETED)
+        put_vector(leaving_keys, outside, d, D, key, keys_are_mine)
+    if ONE_STATE and sums is not None:
+        if entering is not None:
+            state += matrix(entering, outside, d, D, column, V)
+            if keys is not None:
+                key += vector(entering_keys, outside, d, D)
+        put_matrix(sums, own, d, D, column, V, state, INTERPRETED)
+        if keys is not None:
+            put_vector(keys, own, d, D, key, keys_are_mine)

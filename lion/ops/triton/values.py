@@ -3,7 +3,32 @@
 import triton
 import triton.language as tl
 
-from lion.ops.triton.tiles import across_middle, decay_mask, dot, from_middle, put, reached, summed, tile, vector
+from lion.ops.triton.decays import (
+    across_middle,
+    channel_costs,
+    channels_from_borders,
+    costs,
+    decay_mask,
+    from_borders,
+    from_middle,
+    reached,
+)
+from lion.ops.triton.tiles import (
+    borders_of,
+    chunk_of,
+    dot,
+    guarded_dot,
+    matrix,
+    not_finite,
+    numbers,
+    put_numbers,
+    put_result,
+    rows,
+    spoiled_rows,
+    there,
+    vector,
+    weighted,
+)
 
 
 @triton.jit
@@ -13,17 +38,14 @@ def values(
     z,  # [B, T, H, V]: values; transposed: the gradient of the output
     down,  # costs [B, T, H, 1 or D]: forward; transposed: reverse
     up,
-    scale,  # [B, T, H], a factor of each row of z
-    sums,
+    scale,  # [B, T, H, 1], a factor of each row of z, or None
+    mask,  # [B, T] or None
+    costs_mask,  # the same, or None where costs are to be read all the same
+    sums,  # the states that come into each chunk, or None
     keys,
     out,  # [B, T, H, V]
-    saved,  # [B, T, H, V]: the output before it is rounded, for the backward pass
-    den,  # [B, T, H]
-    a_strides,
-    c_strides,
-    z_strides,
-    down_strides,
-    up_strides,
+    saved,  # [B, T, H, V]: the output before it is rounded, for the backward pass; or None
+    den,  # [B, T, H, 1] or None
     T,
     H,
     chunks,
@@ -38,14 +60,10 @@ def values(
     LOWER: tl.constexpr,  # pairs whose row comes after the column
     UPPER: tl.constexpr,
     SELF: tl.constexpr,
-    PAIRS: tl.constexpr,  # whether pairs inside a chunk are not in the state already
-    CROSSING: tl.constexpr,  # whether there are states
-    BORDERS: tl.constexpr,
     TRANSPOSED: tl.constexpr,
-    SCALED: tl.constexpr,
+    ONE_STATE: tl.constexpr,  # which holds the pairs of a chunk already
+    PACKED: tl.constexpr,
     NORM: tl.constexpr,
-    WITH_DEN: tl.constexpr,
-    SAVED: tl.constexpr,
     RAW: tl.constexpr,
     OPERAND: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -53,96 +71,118 @@ def values(
 ):
     ACC: tl.constexpr = tl.float64 if tl.float64 == OPERAND else tl.float32
     SHIFT: tl.constexpr = 0 if TRANSPOSED else 1
+    GUARDED: tl.constexpr = PACKED or not (LOWER and UPPER)  # some pairs of the chunk do not count
     v_tiles: tl.constexpr = max(1, (V + BV - 1) // BV)
     program = tl.program_id(0)
     first_v = program % v_tiles
     column = first_v * BV + tl.arange(0, BV)
-    program //= v_tiles
-    n = program % chunks
-    head = (program // chunks).to(tl.int64)
-    batch, h = head // H, head % H
-    a += batch * a_strides[0] + h * a_strides[2]
-    c += batch * c_strides[0] + h * c_strides[2]
-    z += batch * z_strides[0] + h * z_strides[2]
-    down += batch * down_strides[0] + h * down_strides[2]
-    up += batch * up_strides[0] + h * up_strides[2]
-    place = head * chunks + n if BORDERS else head
-    other = place + heads * (chunks if BORDERS else 1) if LOWER and UPPER and BORDERS else place
+    n, head, batch, h = chunk_of(program // v_tiles, chunks, H)
+    down_border, up_border = borders_of(n, head, chunks, heads, LOWER and UPPER, ONE_STATE)
+    t = n * C + tl.arange(0, C)
+    here = there(mask, batch, t, T)
 
-    row = tl.arange(0, C)
-    t = n * C + row
-    first, last = row == 0, row == C - 1
     pairs = tl.zeros([C, C], dtype=ACC)
-    from_left = tl.zeros([C, BV], dtype=ACC)
-    from_right = tl.zeros([C, BV], dtype=ACC)
-    den_left = tl.zeros([C], dtype=ACC)
-    den_right = tl.zeros([C], dtype=ACC)
+    if DECAY == "diagonal":
+        reach = tl.arange(0, C)[:, None] == tl.arange(0, C)[None, :]
+    else:
+        reach = reached(C, LOWER, UPPER, SELF)
+    from_down, from_up = tl.zeros([C, BV], dtype=ACC), tl.zeros([C, BV], dtype=ACC)
+    den_down, den_up = tl.zeros([C], dtype=ACC), tl.zeros([C], dtype=ACC)
     for start in range(0, D, BD):
         d = start + tl.arange(0, BD)
-        x = tile(a, t, T, a_strides[1], d, D)
-        to_left, to_right = x, x
-        if PAIRS:
-            y = tile(c, t, T, c_strides[1], d, D)
+        x = rows(a, batch, h, t, here, d, D)
+        to_down, to_up = x, x
+        if not ONE_STATE:
+            y = rows(c, batch, h, t, here, d, D)
             if DECAY == "diagonal":
                 wide_x, wide_y = x.to(ACC), y.to(ACC)
-                rows_down = tile(down, t - SHIFT, T, down_strides[1], d, D).to(ACC)
-                rows_up = tile(up, t + SHIFT, T, up_strides[1], d, D).to(ACC)
-                columns_up = tile(up, t - (1 - SHIFT), T, up_strides[1], d, D).to(ACC)
-                columns_down = tile(down, t + (1 - SHIFT), T, down_strides[1], d, D).to(ACC)
-                if SELF:
-                    pairs += tl.where(row[:, None] == row[None, :], tl.sum(wide_x * wide_y, 1)[:, None], 0.0)
+                row_down = channel_costs(down, costs_mask, batch, h, t - SHIFT, T, d, D, LOWER, ACC)
+                row_up = channel_costs(up, costs_mask, batch, h, t + SHIFT, T, d, D, UPPER, ACC)
+                column_down = channel_costs(down, costs_mask, batch, h, t + (1 - SHIFT), T, d, D, LOWER, ACC)
+                column_up = channel_costs(up, costs_mask, batch, h, t - (1 - SHIFT), T, d, D, UPPER, ACC)
+                own = tl.sum(wide_x * wide_y, 1)
+                pairs += tl.where(tl.arange(0, C)[:, None] == tl.arange(0, C)[None, :], own[:, None], 0.0)
                 for level in tl.static_range(LEVELS):
-                    to_row = wide_x * from_middle(rows_down, rows_up, 1 << level, SHIFT == 1)
-                    to_column = wide_y * from_middle(columns_up, columns_down, 1 << level, SHIFT == 0)
-                    scores = dot(to_row, tl.trans(to_column), OPERAND, PRECISION, INTERPRETED)
-                    pairs += tl.where(across_middle(C, 1 << level), scores, 0.0)
-                if CROSSING:
-                    if SHIFT == 1:
-                        rows_down = tl.where(first[:, None], 0.0, rows_down)
-                        rows_up = tl.where(last[:, None], 0.0, rows_up)
-                    to_left = wide_x * tl.exp(summed(rows_down, C, False))
-                    to_right = wide_x * tl.exp(summed(rows_up, C, True))
+                    to_row = from_middle(row_down, row_up, 1 << level, SHIFT)
+                    to_column = from_middle(column_up, column_down, 1 << level, 1 - SHIFT)
+                    scores = dot(
+                        weighted(wide_x, to_row, PACKED),
+                        tl.trans(weighted(wide_y, to_column, PACKED)),
+                        OPERAND,
+                        PRECISION,
+                        INTERPRETED,
+                    )
+                    across = across_middle(to_row, to_column, d < D, C, 1 << level, PACKED)
+                    pairs += tl.where(across, scores, 0.0)
+                    reach = reach | across
+                if sums is not None:
+                    left, right = channels_from_borders(row_down, row_up, C, SHIFT)
+                    to_down, to_up = weighted(wide_x, left, PACKED), weighted(wide_x, right, PACKED)
             else:
                 pairs += dot(x, tl.trans(y), RAW, PRECISION, INTERPRETED)
-        if CROSSING and LOWER:
-            state = tile(sums + place * D * V, d, D, V, column, V)
-            from_left += dot(to_left, state, OPERAND, PRECISION, INTERPRETED)
-            if WITH_DEN:
-                den_left += tl.sum(to_left.to(ACC) * vector(keys + place * D, d, D, 1)[None, :], 1)
-        if CROSSING and UPPER and BORDERS:
-            state = tile(sums + other * D * V, d, D, V, column, V)
-            from_right += dot(to_right, state, OPERAND, PRECISION, INTERPRETED)
-            if WITH_DEN:
-                den_right += tl.sum(to_right.to(ACC) * vector(keys + other * D, d, D, 1)[None, :], 1)
+        if sums is not None and (LOWER or ONE_STATE):
+            state = matrix(sums, down_border, d, D, column, V)
+            from_down += from_state(to_down, state, PACKED and DECAY == "diagonal", OPERAND, PRECISION, INTERPRETED)
+            if den is not None:
+                den_down += tl.sum(weighted(vector(keys, down_border, d, D)[None, :], to_down.to(ACC), PACKED), 1)
+        if sums is not None and UPPER and not ONE_STATE:
+            state = matrix(sums, up_border, d, D, column, V)
+            from_up += from_state(to_up, state, PACKED and DECAY == "diagonal", OPERAND, PRECISION, INTERPRETED)
+            if den is not None:
+                den_up += tl.sum(weighted(vector(keys, up_border, d, D)[None, :], to_up.to(ACC), PACKED), 1)
     if DECAY == "scalar":
-        f = vector(down, t - SHIFT, T, down_strides[1]).to(ACC)
-        b = vector(up, t + SHIFT, T, up_strides[1]).to(ACC)
-        inner_f, inner_b = f, b
-        if CROSSING:
-            if SHIFT == 1:
-                inner_f, inner_b = tl.where(first, 0.0, f), tl.where(last, 0.0, b)
-            left, right = tl.exp(tl.cumsum(inner_f, 0)), tl.exp(tl.cumsum(inner_b, 0, reverse=True))
-            from_left, from_right = from_left * left[:, None], from_right * right[:, None]
-            den_left, den_right = den_left * left, den_right * right
-    total = from_left + from_right
-    divisor = den_left + den_right
-    if PAIRS:
+        f = costs(down, costs_mask, batch, h, t - SHIFT, T, LOWER, ACC)
+        b = costs(up, costs_mask, batch, h, t + SHIFT, T, UPPER, ACC)
+        if sums is not None:
+            left, right = from_borders(f, b, C, SHIFT)
+            from_down, from_up = weighted(from_down, left[:, None], PACKED), weighted(from_up, right[:, None], PACKED)
+            den_down, den_up = weighted(den_down, left, PACKED), weighted(den_up, right, PACKED)
+    total = from_down + from_up
+    divisor = den_down + den_up
+    if not ONE_STATE:
         if DECAY == "scalar":
-            pairs *= decay_mask(f, b, C, LOWER, UPPER)
-        pairs = tl.where(reached(C, LOWER, UPPER, SELF), pairs, 0.0)
-        if WITH_DEN:
+            decay = decay_mask(f, b, C, LOWER, UPPER)
+            pairs *= decay
+            if PACKED:
+                reach = reach & (decay != 0.0)
+        if DECAY == "diagonal":
+            reach = reach & reached(C, LOWER, UPPER, SELF)
+        pairs = tl.where(reach, pairs, 0.0)
+        if den is not None:
             divisor += tl.sum(pairs, 1)
-        if SCALED:
-            pairs *= vector(scale + batch * T * H + h, t, T, H)[None, :]
-        z_tile = tile(z, t, T, z_strides[1], column, V)
-        total += dot(pairs, z_tile, OPERAND, PRECISION, INTERPRETED)
-    if WITH_DEN:
+        if scale is not None:
+            pairs = weighted(numbers(scale, batch, h, t, here)[None, :], pairs, PACKED)
+        x = rows(z, batch, h, t, here, column, V)
+        if GUARDED:  # read again without these: a tile that is changed first is held by every thread
+            spoiled = not_finite(x)
+            x = rows(z, batch, h, t, here & (spoiled == 0), column, V)
+        total += dot(pairs, x, OPERAND, PRECISION, INTERPRETED)
+        if GUARDED:
+            lost = spoiled_rows(spoiled, reach, LOWER, UPPER, SELF, PACKED)
+            total = tl.where(lost[:, None], float("nan"), total)
+    if den is not None:
         if first_v == 0:
-            tl.store(den + (batch * T + t) * H + h, divisor, mask=t < T)
+            put_numbers(den, batch, h, t, t < T, divisor)
         if NORM == "max":
             divisor = tl.maximum(tl.abs(divisor), 1.0)
         if NORM == "sum" or NORM == "max":
-            total = total / tl.where(t < T, divisor, 1.0)[:, None]
-    if SAVED:
-        put(saved + (batch * T * H + h) * V, t, T, H * V, column, V, total, INTERPRETED)
-    put(out + (batch * T * H + h) * V, t, T, H * V, column, V, total, INTERPRETED)
+            total = total / tl.where(here, divisor, 1.0)[:, None]
+    if saved is not None:
+        put_result(saved, batch, h, t, T, here, column, V, total, INTERPRETED)
+    put_result(out, batch, h, t, T, here, column, V, total, INTERPRETED)
+
+
+@triton.jit
+def from_state(
+    to_row,
+    state,
+    WEIGHTED: tl.constexpr,
+    OPERAND: tl.constexpr,
+    PRECISION: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """to_row @ state, [C, D] @ [D, V]; if to_row is decayed already, what is 0 there keeps NaN out."""
+    if WEIGHTED:
+        return guarded_dot(to_row, state, to_row != 0.0, OPERAND, PRECISION, INTERPRETED)
+    else:
+        return dot(to_row, state, OPERAND, PRECISION, INTERPRETED)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lion.ops.kernels import SHORT, SHORT_ELSEWHERE, Wanted, choose
-from lion.ops.triton import scan
+from lion.ops.triton import available
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -17,8 +17,8 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 def gpu(monkeypatch):
     """A machine with a GPU and Triton, as far as one asks; its compute capability can be set."""
     found = SimpleNamespace(major=8, minor=0)
-    monkeypatch.setattr(scan, "INSTALLED", True)
-    monkeypatch.setattr(scan, "VERSION", (3, 9))
+    monkeypatch.setattr(available, "INSTALLED", True)
+    monkeypatch.setattr(available, "VERSION", (3, 9))
     monkeypatch.delenv("LION_TRITON", raising=False)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -65,23 +65,23 @@ def test_the_dense_form_of_torch_reaches_further_on_a_gpu(gpu):
 
 
 def test_why_it_cannot_run(gpu, monkeypatch):
-    assert scan.missing(GPU, torch.bfloat16) is None
-    assert scan.missing(GPU, torch.float64) == "it has no float64 on GPUs"
-    assert scan.missing(CPU, torch.float32).startswith("it is for NVIDIA's and AMD's GPUs")
+    assert available.missing(GPU, torch.bfloat16) is None
+    assert available.missing(GPU, torch.float64) == "it has no float64 on GPUs"
+    assert available.missing(CPU, torch.float32).startswith("it is for NVIDIA's and AMD's GPUs")
     gpu.major, gpu.minor = 7, 5
-    assert scan.missing(GPU, torch.float32) == "the GPU has compute capability 7.5, and 8.0 is needed"
+    assert available.missing(GPU, torch.float32) == "the GPU has compute capability 7.5, and 8.0 is needed"
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert scan.missing(GPU, torch.float32) is None  # AMD counts otherwise
+    assert available.missing(GPU, torch.float32) is None  # AMD counts otherwise
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert scan.missing(CPU, torch.float64) is None
-    assert scan.missing(GPU, torch.float32) == "TRITON_INTERPRET=1 is for tensors in the CPU's memory"
+    assert available.missing(CPU, torch.float64) is None
+    assert available.missing(GPU, torch.float32) == "TRITON_INTERPRET=1 is for tensors in the CPU's memory"
     monkeypatch.setenv("LION_TRITON", "0")
-    assert scan.missing(CPU, torch.float32) == "LION_TRITON=0 switches it off"
+    assert available.missing(CPU, torch.float32) == "LION_TRITON=0 switches it off"
     monkeypatch.delenv("LION_TRITON")
-    monkeypatch.setattr(scan, "VERSION", (3, 3))
-    assert scan.missing(GPU, torch.float32) == "Triton 3.3 is installed, and 3.5 is needed"
-    monkeypatch.setattr(scan, "INSTALLED", False)
-    assert scan.missing(GPU, torch.float32) == "Triton is not installed (pip install 'lion-attention[triton]')"
+    monkeypatch.setattr(available, "VERSION", (3, 3))
+    assert available.missing(GPU, torch.float32) == "Triton 3.3 is installed, and 3.5 is needed"
+    monkeypatch.setattr(available, "INSTALLED", False)
+    assert available.missing(GPU, torch.float32) == "Triton is not installed (pip install 'lion-attention[triton]')"
 
 
 def test_asked_for_where_it_cannot_run(gpu):

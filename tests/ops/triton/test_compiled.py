@@ -5,14 +5,15 @@ import torch
 
 from lion.bench import compile as bench
 from lion.bench.assembly import compiled
-from lion.ops.triton import scan
+from lion.ops.triton import available
 
 needs_triton = pytest.mark.skipif(
-    not scan.INSTALLED or scan.interpreting(), reason="Triton is not installed: pip install 'lion-attention[triton]'"
+    not available.INSTALLED or available.interpreting(),
+    reason="Triton is not installed: pip install 'lion-attention[triton]'",
 )
 
 # Instructions that spill, of the kernels at D = 64 in bfloat16: docs/gpu.md states it.
-LIMITS = {"gradients": 80}
+LIMITS = {"gradients": 8}
 
 
 @needs_triton

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lion.ops.triton import scan
+from lion.ops.triton import available
 
 HERE = Path(__file__).parent
 
 
-@pytest.mark.skipif(not scan.INSTALLED, reason="Triton is not installed: pip install 'lion-attention[triton]'")
+@pytest.mark.skipif(not available.INSTALLED, reason="Triton is not installed: pip install 'lion-attention[triton]'")
 @pytest.mark.parametrize("module", sorted(path.stem for path in (HERE / "interpreted").glob("test_*.py")))
 def test_in_the_interpreter(module):
     environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTEST_")}

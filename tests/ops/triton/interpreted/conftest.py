@@ -2,7 +2,7 @@
 
 import inspect
 
-from lion.ops.triton.scan import INSTALLED, interpreting
+from lion.ops.triton.available import INSTALLED, interpreting
 
 collect_ignore_glob = [] if INSTALLED and interpreting() else ["test_*.py"]
 

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import lion
 from lion.bench.compile import traffic
-from lion.ops.triton import scan
+from lion.ops.triton.operators import Arguments
 from tests.ops.problems import log_decays, output_and_gradients, problem
 from tests.ops.test_precision import plain_formula
 from tests.ops.triton.interpreted.counting import counted
@@ -32,16 +32,15 @@ def test_opcheck(decay):
     tensors = [x.requires_grad_() for x in (kwargs["q"], kwargs["k"], kwargs["v"])]
     f, b = (None, None) if f is None else (f.requires_grad_(), (0.5 * f).detach().requires_grad_())
     for norm, wide in (("sum", False), ("none", True)):
-        arguments = (*tensors, f, b, norm, "both", True, True, wide, 16, False)
-        opcheck(torch.ops.lion.triton_scan.default, arguments)
+        arguments = Arguments(*tensors, f, b, norm=norm, wide=wide, chunk_size=16)
+        opcheck(torch.ops.lion.triton_scan.default, (*arguments, False))
 
 
 def test_the_operator_alone_in_half_precision():
     """Called directly, it may be differentiated without the output in float32."""
     q = inputs(T=17)["q"].bfloat16().requires_grad_()
     for save in (False, True):
-        arguments = (None, None, "sum", "both", True, True, False, 16, save)
-        out, _, saved = torch.ops.lion.triton_scan(q, q, q, *arguments)
+        out, _, saved, *_ = torch.ops.lion.triton_scan(*Arguments(q, q, q, None, None, chunk_size=16), save)
         assert saved.shape == (out.shape if save else (0,))
         (grad,) = torch.autograd.grad(out.sum(), q)
         assert grad.dtype == torch.bfloat16
@@ -161,7 +160,7 @@ def test_too_many_channels():
         lion.attention(q, q, q, backend="triton")
     operator = torch.ops.lion.triton_scan.default
     with pytest.raises(ValueError, match="a head has 257 channels; expected at most 256"):
-        operator(q, q, q, None, None, "sum", "both", True, True, False, None, False)
+        operator(*Arguments(q, q, q, None, None), False)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +176,6 @@ def test_too_many_channels():
 )
 def test_operators_refuse_what_does_not_fit(changes, message):
     q = torch.rand(1, 4, 1, 2)
-    given = scan.Arguments(q, q, q, None, None, "sum", "both")._replace(**changes)
+    given = Arguments(q, q, q, None, None)._replace(**changes)
     with pytest.raises((ValueError, TypeError), match=message):
         torch.ops.lion.triton_scan(*given, False)

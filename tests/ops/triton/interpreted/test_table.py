@@ -8,8 +8,11 @@ import torch
 
 import lion
 from lion.ops import reference
+from lion.ops.call import Call
+from lion.ops.triton.scan import states_behind
 from tests import SEED
 from tests.ops.problems import DECAYS, assert_same, kernels, output_and_gradients, problem
+from tests.ops.test_states import cut
 
 NORMS = ("sum", "max", "none", "unmasked")
 DIRECTIONS = ("both", "forward", "reverse")
@@ -96,15 +99,70 @@ def test_infinite_decays_have_finite_gradients(decay):
             torch.testing.assert_close(grads["output"], kwargs["v"])
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("decay", ["none", "per token", "diagonal"])
-def test_pieces_of_a_sequence(decay):
-    kwargs = problem(decay, B=1, T=37, H=1)
-    whole = lion.attention(**kwargs, **TRITON)
-    cut = lambda at: {n: x[:, at] if x is not None and x.dim() > 2 else x for n, x in kwargs.items()}  # noqa: E731
-    first, second = cut(slice(0, 20)), cut(slice(20, 37))
-    names = ("k", "v", "log_decay")
-    behind, ahead = (lion.attention_states(**{n: piece[n] for n in names}) for piece in (first, second))
-    a, states = lion.attention(**first, **TRITON, reverse_state=ahead.reverse, return_states=True)
-    b = lion.attention(**second, **TRITON, forward_state=behind.forward)
-    torch.testing.assert_close(torch.cat([a, b], 1), whole, rtol=0, atol=1e-12)
-    torch.testing.assert_close(states.forward.sums, behind.forward.sums)
+def test_pieces_of_a_sequence(decay, direction):
+    """States in, states out, and states alone: outputs and gradients are those of the whole sequence."""
+    draw = random.Random(f"{SEED} {decay} {direction}")
+    options = {"direction": direction, "norm": draw.choice(("sum", "max", "none"))}
+    kwargs = problem(decay, B=1, T=37, H=1, mask=draw.random() < 0.5, two_sided=True)
+
+    def in_two(**kwargs):
+        first, second = cut(kwargs, [0, 20, 37])
+        forward, reverse = second.pop("log_decay") if decay != "none" else (None, None)
+        pieces, ahead, behind = TRITON | options | {"chunk_size": 16}, None, None
+        if direction != "forward":
+            call = Call(
+                second["q"], second["k"], second["v"], forward, reverse, mask=second["mask"], direction="reverse"
+            )
+            ahead = states_behind(call).reverse
+        a = lion.attention(**first, **pieces, reverse_state=ahead, return_states=direction != "reverse")
+        if direction != "reverse":
+            a, (behind, _) = a
+        second["log_decay"] = None if forward is None else (forward, reverse)
+        return torch.cat([a, lion.attention(**second, **pieces, forward_state=behind)], 1)
+
+    want = output_and_gradients(reference.attention, kwargs, **options)
+    assert_same(output_and_gradients(in_two, kwargs), want, 1e-10, options)
+
+
+@pytest.mark.parametrize("decay", ["none", "fixed diagonal"])
+def test_states_go_through_a_piece_without_tokens(decay):
+    """What enters leaves, and so do its gradients."""
+    whole = problem(decay, B=1, T=5, H=1)
+    behind = lion.attention_states(whole["k"], whole["v"], whole["log_decay"])
+    empty = {name: x[:, :0] for name, x in whole.items() if name in ("q", "k", "v")}
+    entering = behind.forward._replace(sums=behind.forward.sums.requires_grad_())
+    _, states = lion.attention(
+        **empty, **TRITON, log_decay=whole["log_decay"], forward_state=entering, return_states=True
+    )
+    assert torch.equal(states.forward.sums, entering.sums)
+    assert (states.reverse.keys == 0).all()
+    (grad,) = torch.autograd.grad(states.forward.sums.sum(), entering.sums)
+    assert (grad == 1).all()
+
+
+@pytest.mark.parametrize(("packed", "direction"), [(True, "both"), (False, "forward"), (False, "reverse")])
+@pytest.mark.parametrize("decay", ["none", "per token", "fixed diagonal"])
+def test_what_is_not_finite_stays_where_it_may_be(decay, packed, direction):
+    """In its packed sequence; in one direction with the tokens that it reaches. Gradients of the others, too."""
+    kwargs = problem(decay, B=1, T=45, H=1, packed=packed)
+    if kwargs["log_decay"] is not None:
+        kwargs["log_decay"] = kwargs["log_decay"].clamp(min=-1)
+    bad, others = 17, {"both": [*range(15), *range(22, 45)], "forward": range(17), "reverse": range(18, 45)}[direction]
+
+    def attention(**kwargs):
+        out = lion.attention(**kwargs, **TRITON, direction=direction, chunk_size=16)
+        seen.append(out.detach())
+        return out[:, others]
+
+    seen: list[torch.Tensor] = []
+    want = output_and_gradients(attention, kwargs)
+    for name, value in (("k", torch.nan), ("v", torch.inf)):
+        wrong = kwargs | {name: kwargs[name].detach().index_fill(1, torch.tensor([bad]), value)}
+        got = output_and_gradients(attention, wrong)
+        assert not torch.isfinite(seen[-1][:, bad]).any()
+        torch.testing.assert_close(got.pop("output"), want["output"], rtol=1e-10, atol=1e-10)
+        for key, x in got.items():
+            if x.dim() > 2:
+                torch.testing.assert_close(x[:, others], want[key][:, others], rtol=1e-10, atol=1e-10)
