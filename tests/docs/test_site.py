@@ -55,6 +55,7 @@ def test_site(tmp_path):
     assert "passes over the training set" in (tmp_path / "api/training.html").read_text()  # the comment behind a field
     assert "Unreleased" in (tmp_path / "changelog.html").read_text()
     assert "a bidirectional RNN" in (tmp_path / "paper/table1/index.html").read_text()
+    assert not [*tmp_path.rglob("*.py*")]  # the site's own code
     fetched = [
         (path.name, url)
         for path in tmp_path.rglob("*.html")
