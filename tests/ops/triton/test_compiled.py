@@ -6,6 +6,7 @@ import torch
 from lion.bench import compile as bench
 from lion.bench.assembly import compiled
 from lion.ops.triton import available
+from lion.ops.triton.configurations import configuration
 
 needs_triton = pytest.mark.skipif(
     not available.INSTALLED or available.interpreting(),
@@ -30,6 +31,32 @@ def test_no_more_spills_than_stated(architecture, backward, tmp_path, monkeypatc
         assert x.registers <= 255
         assert x.shared <= 48 << 10, x  # of 99 KiB on the smallest of these GPUs: two programs at once
         assert (x.products > 0) == (x.name != "divisors"), x
+
+
+@needs_triton
+def test_no_spills_in_one_direction(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for x in compiled("sm_80", "scalar", 64, torch.bfloat16, direction="forward", masked=True):
+        assert x.spills <= LIMITS.get(x.name, 0), x
+
+
+@needs_triton
+def test_more_heads_than_a_grid_has_rows(monkeypatch):
+    """Every launch is in the grid's first dimension, which may have 2^31 - 1 programs; the others have 65,535."""
+    from lion.ops.triton import launch
+
+    heads, tokens = 80_000, 130
+    q = torch.empty(2, tokens, heads, 16, device="meta", dtype=torch.bfloat16)
+    f = q[..., :1].float()
+    grids = []
+    monkeypatch.setattr(launch, "launch", lambda kernel, programs, arguments: grids.append(programs))
+    use = configuration(q, q, f, None, False, architecture="sm_80")
+    x = launch.Launches(q, q, q, f, f, None, None, "both", True, False, False, use)
+    out, den, saved, _ = launch.forward(x, "sum", True, False, q.dtype, True)
+    launch.backward(x, out, None, None, saved, den, "sum", True)
+    chunks = -(-tokens // use.C)
+    walks, rows = 2 * 2 * heads, chunks * 2 * heads  # two walks of every head, every chunk of every head
+    assert grids == [walks, rows, rows, walks, walks, rows, rows, rows]
 
 
 def test_bytes_and_flops_per_token():
