@@ -85,6 +85,7 @@ OTHERS = {
     "eval /dev/null": "lion eval: there is no run in /dev/null",
     "eval RUN --device moon": "lion eval: --device moon cannot be used: torch knows no such device.",
     "predict RUN x --device moon:1": "lion predict: --device moon:1 cannot be used: torch knows no such device.",
+    "generate RUN --device moon": "lion generate: --device moon cannot be used: torch knows no such device.",
     "generate RUN --beams 0": f"lion generate: --beams is '0'; {WHOLE} 1 to 1,024.",
     "generate RUN --temperature nan": "lion generate: --temperature is 'nan'; expected a number, 0 or more.",
     "generate RUN --tokens -5": f"lion generate: --tokens is '-5'; {WHOLE} 1 to 1,000,000,000.",

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import lion
+from lion.bench.command import COMMANDS, DEVICE
 from lion.cli import doctor, main
 from lion.ops.cpu import library
 from lion.packages import OPTIONAL
@@ -121,7 +122,11 @@ def test_list_models(capsys):
             "form is 'scam'; expected one of 'full', 'rnn', 'chunk', 'scan'. Did you mean 'scan'?",
         ),
         ("bench op --decay some", "decay is 'some'; expected one of 'none', 'fixed', 'per-token', 'diagonal'."),
-        ("bench op --device moon", "--device moon cannot be used: torch knows no such device."),
+        *(
+            (f"bench {name} --device moon", "--device moon cannot be used: torch knows no such device.")
+            for name, (_, options) in COMMANDS.items()
+            if DEVICE in options
+        ),
         ("bench op --rounds 0", "lion bench op: --rounds is '0'; expected a whole number from 1 to 1,000,000."),
         ("demo --max-length 3", "--max-length is 3; expected at least 256."),
     ],
