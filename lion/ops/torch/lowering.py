@@ -142,22 +142,11 @@ class _Problem(NamedTuple):
         given = {name: getattr(self, name) for name in names}
         return self._replace(**{name: torch.where(tokens, 0, x) for name, x in given.items() if x is not None})
 
-    def in_orders(self, orders: Tensor) -> "_Problem":
-        """The tokens as all orders [N, T] walk them, as N times as many sequences: sequence b in order n is b N + n."""
-        B, T, H = self.q.shape[:3]
-
-        def walked(x: Tensor) -> Tensor:
-            own = x.shape[2] != H  # for each order
-            x = x.unflatten(2, (-1, H)).transpose(1, 2)  # [B or 1, N or 1, T or 1, H, .]
-            if x.shape[2] == T:
-                places = orders + T * torch.arange(len(orders), device=x.device)[:, None] if own else orders
-                x = x.flatten(1, 2).index_select(1, places.flatten()).unflatten(1, orders.shape)
-            return x.expand(B, *x.shape[1:]).flatten(0, 1)
-
-        fixed = torch.Size((1, 1, H))
-        given = {name: x for name, x in self._asdict().items() if isinstance(x, Tensor) and name != "mask"}
-        moved = {name: walked(x) for name, x in given.items() if name in ("q", "k", "v") or x.shape[:3] != fixed}
-        return self._replace(**moved, mask=None)
+    def in_order(self, order: Tensor) -> "_Problem":
+        """The tokens as an order walks them; what is the same for every token stays."""
+        T = self.q.shape[1]
+        per_token = {name: x for name, x in self._asdict().items() if isinstance(x, Tensor) and x.shape[1] == T}
+        return self._replace(**{name: x.index_select(1, order) for name, x in per_token.items()})
 
 
 class _Context(NamedTuple):
@@ -195,32 +184,34 @@ def _decays(problem: _Problem, context: _Context) -> bool:
 def _over_orders(
     problem: _Problem, context: _Context, kernels: _Kernels, orders: Tensor | None, with_den: bool
 ) -> Sums:
-    """Run all orders at once, bring the tokens back to their places, and add up."""
+    """Run once per order, bring the tokens back to their places, and add up."""
     if orders is None:
         return _run(problem, context, kernels, with_den)
-    orders = torch.atleast_2d(orders).long()
-    N, T = orders.shape
-    there = _run(problem.in_orders(orders), context, kernels, with_den)
-    place = torch.arange(T, device=orders.device).expand(N, T)
-    back = torch.zeros_like(orders).scatter(1, orders, place) + T * torch.arange(N, device=orders.device)[:, None]
+    T = problem.q.shape[1]
+    total: Sums | None = None
+    H = problem.q.shape[2]
+    decays = problem.log_decay, problem.log_decay_reverse
+    costs = [(None,) if x is None else x.split(H, 2) for x in decays]  # of each order, or of all
+    for n, order in enumerate(torch.atleast_2d(orders).long()):
+        forward, reverse = (x[n % len(x)] for x in costs)
+        problem = problem._replace(log_decay=forward, log_decay_reverse=reverse)
+        back = torch.zeros_like(order).scatter(0, order, torch.arange(T, device=order.device))
+        there = _run(problem.in_order(order), context, kernels, with_den)
+        here = Sums._make([*(x if x is None else x.index_select(1, back) for x in there[:4]), None])
+        total = here if total is None else _add(total, here)
+    assert total is not None  # there is at least one order
+    return total
 
-    def here(x: Tensor) -> Tensor:
-        """[B N or 1, T or 1, H, .] -> [B, N, T, H, .]"""
-        x = x.expand(len(there.num), T, -1, -1)
-        return x.unflatten(0, (-1, N)).flatten(1, 2).index_select(1, back.flatten()).unflatten(1, (N, T))
 
-    return _added(Sums._make(x if x is None else here(x) for x in (*there[:4], None)))
-
-
-def _added(x: Sums) -> Sums:
-    """The sums of all orders, [B, N, T, H, .] each, added up."""
-    top = None
-    if x.log_scale is not None:
-        top = x.log_scale.amax(1, keepdim=True)
-        nowhere = top.isneginf()  # nothing reaches the token in any: all is 0 already
-        x = _rescale(x, torch.where(nowhere, 0, x.log_scale - top))
-        top = top.squeeze(1)
-    return Sums(x.num.sum(1), None if x.den is None else x.den.sum(1), top, top)
+def _add(a: Sums, b: Sums) -> Sums:
+    if a.log_scale is not None and b.log_scale is not None:
+        top = torch.maximum(a.log_scale, b.log_scale)
+        nowhere = top.isneginf()  # nothing reaches the token in either: all is 0 already
+        a = _rescale(a, torch.where(nowhere, 0, a.log_scale - top))
+        b = _rescale(b, torch.where(nowhere, 0, b.log_scale - top))
+        a = a._replace(log_scale=top, den_log_scale=top)
+    den = None if a.den is None or b.den is None else a.den + b.den
+    return a._replace(num=a.num + b.num, den=den)
 
 
 def _rescale(x: Sums, log_factor: Tensor) -> Sums:
@@ -229,7 +220,7 @@ def _rescale(x: Sums, log_factor: Tensor) -> Sums:
 
 
 def _run(problem: _Problem, context: _Context, kernels: _Kernels, with_den: bool) -> Sums:
-    """num and den: lower everything that kernels do not know to what they do."""
+    """num and den of one order: lower everything that kernels do not know to what they do."""
     reached = None
     if context.direction != "both" or context.cu_seqlens is not None:
         # Products let NaN through where a mask is 0: to the tokens before it, and to other packed sequences.
