@@ -15,6 +15,7 @@ from torch import Tensor
 import lion
 from lion.bench.op import DTYPES, Inputs, Shape
 from lion.bench.results import check_choices, save, setting
+from lion.devices import chosen
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
 from lion.ops import reference
@@ -66,15 +67,15 @@ def with_gradients(out: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
     return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True))]
 
 
-def padding(batch: int, tokens: int) -> Tensor:
+def padding(batch: int, tokens: int, device: torch.device) -> Tensor:
     """[batch, tokens]: the first sequence is whole, each other one is shorter than the one before."""
     lengths = torch.linspace(tokens, max(1, tokens // 2), batch).round()
-    return torch.arange(tokens) < lengths[:, None]
+    return (torch.arange(tokens) < lengths[:, None]).to(device)
 
 
-def kernels_for(decay: str, dtype: torch.dtype) -> list[tuple[str, str]]:
-    """The (backend, form) that can run a kind of decay here; `full` is the first."""
-    usable = usable_backends(torch.device("cpu"), dtype)
+def kernels_for(decay: str, dtype: torch.dtype, device: torch.device) -> list[tuple[str, str]]:
+    """The (backend, form) that can run a kind of decay there; `full` is the first."""
+    usable = usable_backends(device, dtype)
     found = [(backend, form) for backend, form, kind in KERNELS if kind == decay and backend in usable]
     return sorted(found, key=lambda kernel: kernel != FULL)
 
@@ -83,19 +84,27 @@ def kernels_for(decay: str, dtype: torch.dtype) -> list[tuple[str, str]]:
 
 
 def layer_differences(
-    variant: str, direction: Direction, dtype: str, *, batch: int, tokens: int, dim: int, heads: int
+    variant: str,
+    direction: Direction,
+    dtype: str,
+    device: torch.device,
+    *,
+    batch: int,
+    tokens: int,
+    dim: int,
+    heads: int,
 ) -> Iterator[dict[str, Any]]:
     """A record for every form and backend of the layer: how far it is from `full`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        layer = LionAttention(dim, heads, variant, direction=direction).to(DTYPES[dtype])
-        x = torch.randn(batch, tokens, dim).to(DTYPES[dtype]).requires_grad_()
-    mask = padding(batch, tokens)
+        layer = LionAttention(dim, heads, variant, direction=direction).to(device, DTYPES[dtype])
+        x = torch.randn(batch, tokens, dim).to(device, DTYPES[dtype]).requires_grad_()
+    mask = padding(batch, tokens, device)
     leaves = [x, *layer.parameters()]
     y = layer.tokens(x)
     decay = Call(y.q, y.k, y.v, *as_pair(y.log_decay), y.log_gain, y.beta).decay
     want: list[Tensor] | None = None
-    for backend, form in kernels_for(decay, x.dtype):
+    for backend, form in kernels_for(decay, x.dtype, device):
         layer.set_form(form, backend=backend)  # type: ignore[arg-type]
         out = layer(x, mask)
         assert isinstance(out, Tensor)
@@ -116,30 +125,33 @@ def layer_differences(
 # The operator.
 
 
-def problem(name: str, shape: Shape, dtype: torch.dtype) -> tuple[Inputs, dict[str, Any]]:
+def problem(name: str, shape: Shape, dtype: torch.dtype, device: torch.device) -> tuple[Inputs, dict[str, Any]]:
     """The tensors of an operator's call, which want gradients, and its options."""
     decay, more = OPERATORS[name]
-    q, k, v, log_decay = Inputs.random(shape, dtype, decay, torch.device("cpu"))
+    q, k, v, log_decay = Inputs.random(shape, dtype, decay, device)
     if "fixed" in more and log_decay is not None:
         log_decay = log_decay[0, 0]
     options: dict[str, Any] = {}
     generator = torch.Generator().manual_seed(1)
     if "log_gain" in more:
-        options["log_gain"] = torch.randn(q.shape[:3], generator=generator).to(dtype).requires_grad_()
+        options["log_gain"] = torch.randn(q.shape[:3], generator=generator).to(device, dtype).requires_grad_()
     if "beta" in more:
-        options |= {"beta": torch.rand(q.shape[:3], generator=generator).to(dtype).requires_grad_(), "norm": "none"}
+        beta = torch.rand(q.shape[:3], generator=generator).to(device, dtype)
+        options |= {"beta": beta.requires_grad_(), "norm": "none"}
         k = F.normalize(k, dim=-1)
     return Inputs(q, k, v, log_decay).trainable(), options
 
 
-def operator_differences(name: str, direction: Direction, dtype: str, shape: Shape) -> Iterator[dict[str, Any]]:
+def operator_differences(
+    name: str, direction: Direction, dtype: str, device: torch.device, *, shape: Shape
+) -> Iterator[dict[str, Any]]:
     """A record for every form and backend of the operator: how far it is from the definition, in float64."""
-    inputs, options = problem(name, shape, DTYPES[dtype])
-    options |= {"mask": padding(shape.B, shape.T), "direction": direction}
+    inputs, options = problem(name, shape, DTYPES[dtype], device)
+    options |= {"mask": padding(shape.B, shape.T, device), "direction": direction}
     leaves = [x for x in (*inputs, *options.values()) if isinstance(x, Tensor) and x.requires_grad]
     want = with_gradients(reference.attention(*inputs, **options), leaves)
     kind = Call(*inputs, log_gain=options.get("log_gain"), beta=options.get("beta")).decay
-    for backend, form in kernels_for(kind, DTYPES[dtype]):
+    for backend, form in kernels_for(kind, DTYPES[dtype], device):
         out = lion.attention(*inputs, **options, form=form, backend=backend)  # type: ignore[call-overload]
         yield {
             "decay": name,
@@ -161,10 +173,12 @@ def run(
     tokens: int = 197,
     dim: int = 32,
     heads: int = 4,
+    device: str = "cpu",
     json_path: Path | None = None,
 ) -> dict[str, Any]:
     """Compare, print tables, write the JSON."""
     check_choices(variants=(variants, USUAL))
+    there = chosen(device)
     LionAttention(dim, heads)  # complains if they do not go together
     sizes = {"batch": batch, "tokens": tokens, "dim": dim, "heads": heads}
     shape = Shape(batch, heads, tokens, dim // heads)
@@ -179,9 +193,9 @@ def run(
             bar.describe(name)
             for direction in DIRECTIONS:
                 for dtype in PRECISIONS:
-                    records += differences(name, direction, dtype, **size)
+                    records += differences(name, direction, dtype, there, **size)
                     bar.advance()
-    about = setting(**sizes, mask="padding", directions=DIRECTIONS)
+    about = setting(**sizes, mask="padding", directions=DIRECTIONS, device=device)
     about["dtype"] = " and ".join(PRECISIONS)
     found = {"setting": about, "layers": layers, "operators": operators}
     print(report(found))

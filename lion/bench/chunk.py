@@ -13,6 +13,7 @@ from lion.bench.peak_memory import peak_memory
 from lion.bench.plots import Panel, draw_lines, lines_of
 from lion.bench.results import LARGE, best_of, check_choices, left_out, save_with_plot, setting
 from lion.bench.timing import Work, inference, interleaved
+from lion.devices import chosen
 from lion.machine import available_memory
 from lion.models import registry
 from lion.models.flops import tokens_of
@@ -35,12 +36,17 @@ class Chunked(NamedTuple):
 
 # No state is kept between the chunks of `chunk`, as in the paper: its work is the same for every size. In `scan`, work
 # grows with the size.
-KINDS = {"chunk": Chunked("chunk", "torch"), "scan": Chunked("scan", "torch"), COMPILED: Chunked("scan", "cpu")}
+KINDS = {
+    "chunk": Chunked("chunk", "torch"),
+    "scan": Chunked("scan", "torch"),
+    COMPILED: Chunked("scan", "cpu"),
+    "scan, Triton": Chunked("scan", "triton"),
+}
 
 
-def kinds_of(model: str) -> list[str]:
-    """The chunked forms that the model has here."""
-    usable = usable_backends(torch.device("cpu"))
+def kinds_of(model: str, device: torch.device) -> list[str]:
+    """The chunked forms that the model has there."""
+    usable = usable_backends(device)
     return [
         name
         for name, (form, backend) in KINDS.items()
@@ -69,10 +75,12 @@ def run(
     chunk_sizes: Sequence[int] = CHUNKS,
     batch: int = 1,
     rounds: int = 3,
+    device: str = "cpu",
     json_path: Path | None = None,
 ) -> list[dict]:
     """Measure, print a table, write the JSON and draw a picture beside it."""
-    known = [name for name in names_without_size() if kinds_of(name)]
+    there = chosen(device)
+    known = [name for name in names_without_size() if kinds_of(name, there)]
     check_choices(model=([model], known), size=([size], tuple(registry.SIZES)))
     if min(pixels, batch, rounds, *chunk_sizes) < 1:
         raise ValueError(f"chunk_sizes are {list(chunk_sizes)}, of {pixels} pixels; expected numbers of 1 or more.")
@@ -80,10 +88,10 @@ def run(
     tokens = tokens_of(config)
     chunks = sorted({min(x, tokens) for x in chunk_sizes})  # a longer one is the whole sequence
     images = torch.randn(batch, config.in_channels, pixels, pixels, generator=torch.Generator().manual_seed(0))
-    net = VisionModel(config).eval()
-    room = vision.SHARE * available_memory()
+    images, net = images.to(there), VisionModel(config).eval().to(there)
+    room = vision.SHARE * available_memory(there)
     records: list[dict] = []
-    kinds = kinds_of(model)
+    kinds = kinds_of(model, there)
     with progress(total=len(chunks) * len(kinds) * (rounds + 1), unit="run") as bar:
         for chunk in chunks:
             bar.describe(f"chunks of {chunk}")
@@ -103,12 +111,12 @@ def run(
                     "chunks": math.ceil(tokens / chunk),
                     "best_of": tries if fits else None,
                     "seconds": times.get(kind),
-                    "peak_bytes": peak_memory(works[kind]) if fits else None,
+                    "peak_bytes": peak_memory(works[kind], there) if fits else None,
                     "left_out": None if fits else LARGE,
                 }
                 for kind in kinds
             ]
-    about = setting(rounds=rounds)
+    about = setting(rounds=rounds, device=device)
     print(report(records, about))
     save_with_plot(json_path, {"setting": about, "results": records}, draw)
     return records

@@ -38,6 +38,7 @@ PASSES = (
     Option("--no-inference", "leave out inference", bool),
 )
 DEVICE = Option("--device", "cpu, cuda, ... (cpu)")
+OF_RUNS = Option("--device", "cpu, cuda, ... (cuda if there is a GPU, otherwise cpu)")
 RUNS = Option("folders", "folders of finished runs", Path, "RUN")
 
 
@@ -100,6 +101,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--tokens", "(197)", Tokens),
             Option("--dim", "(32)", Width),
             Option("--heads", "(4)", Heads),
+            DEVICE,
         ),
     ),
     "vision": (
@@ -124,6 +126,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--chunk-sizes", "tokens of a chunk (16 to 4096)", Tokens, "N"),
             Option("--batch", "images at once (1)", Batch),
             rounds(3),
+            DEVICE,
         ),
     ),
     "text": (
@@ -155,6 +158,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             RUNS,
             Option("--times", "multiples of the training length (1 2 4 ... 32)", Rounds, "N"),
             Option("--tokens", "of the evaluation set, at every length (65536)", Tokens),
+            OF_RUNS,
         ),
     ),
     "export": (
@@ -184,7 +188,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
     ),
     "decays": (
         "the decays of runs, as half-lives by layer and head, beside those they began with",
-        (RUNS, Option("--examples", "of the evaluation set, for decays that depend on the input (64)", Count)),
+        (RUNS, Option("--examples", "of the evaluation set, for decays that depend on the input (64)", Count), OF_RUNS),
     ),
     "stream": (
         "a chromosome through a DNA model, block by block: memory, speed, and whether blocks matter",
@@ -193,6 +197,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
             Option("--variant", "(lion_s)"),
             Option("--blocks", "tokens of a block (4096 65536)", Tokens, "N"),
             Option("--tokens", "so many bases of it (all)", Tokens),
+            DEVICE,
         ),
     ),
     "parallel": (
@@ -207,7 +212,7 @@ COMMANDS: dict[str, tuple[str, tuple[Option, ...]]] = {
     ),
     "dna": (
         "runs of `lion train dna` beside Markov models, tables of neighbours",
-        (RUNS, Option("--orders", "neighbours of a table (5)", Nesting, "N")),
+        (RUNS, Option("--orders", "neighbours of a table (5)", Nesting, "N"), OF_RUNS),
     ),
 }
 

@@ -96,11 +96,13 @@ def constant(layer: LionAttention) -> Any:
 # The measurement.
 
 
-def run(folders: Sequence[Path], *, examples: int | None = None, json_path: Path | None = None) -> list[dict]:
+def run(
+    folders: Sequence[Path], *, examples: int | None = None, device: str = "", json_path: Path | None = None
+) -> list[dict]:
     """Look, print a table, write the JSON and draw a picture beside it. `examples`: of the evaluation set (64)."""
     if not folders:
         raise ValueError("there is no run; expected folders of runs of `lion train`.")
-    found = {folder: look(folder, examples or EXAMPLES) for folder in dict.fromkeys(folders)}
+    found = {folder: look(folder, examples or EXAMPLES, device) for folder in dict.fromkeys(folders)}
     records = [record for some in found.values() for record in some]
     about = setting()
     runs = [{"run": str(folder), "variant": some[0]["variant"], **variety(some)} for folder, some in found.items()]
@@ -109,9 +111,9 @@ def run(folders: Sequence[Path], *, examples: int | None = None, json_path: Path
     return records
 
 
-def look(folder: Path, examples: int) -> list[dict]:
+def look(folder: Path, examples: int, device: str = "") -> list[dict]:
     """A record for each head of each layer, and for each direction, if decays are two-sided."""
-    trained = load_run(folder)
+    trained = load_run(folder, device=device)
     layers = attentions(trained.model)
     first = untrained(trained.model)
     if all(x is None for x in first):

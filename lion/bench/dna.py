@@ -14,7 +14,9 @@ from lion.train.folder import load_run
 AT_ONCE = 1 << 17  # nucleotides of a batch
 
 
-def run(folders: Sequence[Path], *, orders: Sequence[int] = (5,), json_path: Path | None = None) -> list[dict]:
+def run(
+    folders: Sequence[Path], *, orders: Sequence[int] = (5,), device: str = "", json_path: Path | None = None
+) -> list[dict]:
     """Print the accuracy of each run and of tables of so many neighbours."""
     for order in orders:
         if not 0 <= order <= min(MOST.values()):
@@ -24,7 +26,7 @@ def run(folders: Sequence[Path], *, orders: Sequence[int] = (5,), json_path: Pat
     done = []
     for folder, task in tasks.items():
         about = {name: getattr(task, name) for name in ("data", "length", "mask", "holdout", "block")}
-        found = examine(folder, batch=max(1, AT_ONCE // task.length)).metrics
+        found = examine(folder, batch=max(1, AT_ONCE // task.length), device=device).metrics
         records.append({"name": str(folder), **about, "accuracy": found["accuracy"]})
         if about in done:
             continue  # its tables have been measured

@@ -13,6 +13,7 @@ from torch import Tensor
 from lion.bench import results
 from lion.bench.plots import Panel, draw_lines, lines_of
 from lion.bench.results import save_with_plot, setting
+from lion.devices import chosen
 from lion.progress import progress
 from lion.tasks import Trained
 from lion.train.evaluate import means, on_device, summed
@@ -131,25 +132,31 @@ def commonest(task: Any) -> int:
 
 
 def run(
-    folders: Sequence[Path], *, times: Sequence[int] = TIMES, tokens: int | None = None, json_path: Path | None = None
+    folders: Sequence[Path],
+    *,
+    times: Sequence[int] = TIMES,
+    tokens: int | None = None,
+    device: str = "",
+    json_path: Path | None = None,
 ) -> list[dict]:
     """Measure, print a table, write the JSON and draw a picture beside it. None: 65,536 tokens, or one text."""
     if not folders:
         raise ValueError(f"there is no run; expected folders of finished runs of {COMMANDS}.")
     if not times or min(times) < 1:
         raise ValueError(f"times is {list(times)}; expected multiples of the training length, as in 1 2 4.")
+    there = chosen(device)
     tasks = {folder: _task(folder) for folder in dict.fromkeys(folders)}
     plans = {folder: plan(task, times, tokens) for folder, task in tasks.items()}
     records: list[dict] = []
     every = sum(part.texts * part.length for parts in plans.values() for part in parts)
     with progress(total=every, unit="token") as bar:
         for folder, task in tasks.items():
-            trained, usual = load_run(folder), commonest(task)
+            trained, usual = load_run(folder, device=f"{there}"), commonest(task)
             for part in plans[folder]:
                 bar.describe(f"{folder}, {part.length:,} tokens")
                 found = {} if part.left_out else measure(trained, task, part, usual, bar.advance)
                 records.append(_record(folder, task, part, found))
-    about = setting()
+    about = setting(device=f"{there}")
     print("\n\n".join(report(some, about) for some in by_kind(records).values()))
     save_with_plot(json_path, {"setting": about, "results": records}, draw)
     return records

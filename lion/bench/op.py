@@ -176,11 +176,11 @@ def run(
     one_of("backend", backend, ("auto", *BACKENDS))
     one_of("dtype", dtype, DTYPES)
     one_of("decay", decay, DECAYS)
-    chosen(device)
+    there = chosen(device)
     if threads is not None:
         torch.set_num_threads(threads)
     if variants:
-        _run_variants(shapes, rounds, json_path)
+        _run_variants(shapes, rounds, there, json_path)
         return None
     what = [*([PEER] if softmax else []), *contenders(forms, backend, decay)]
     about = setting(dtype=dtype, decay=decay, backend=backend, device=device, rounds=rounds)
@@ -202,14 +202,14 @@ def run(
     return records
 
 
-def _run_variants(shapes: Sequence[str], rounds: int, json_path: Path | None) -> None:
+def _run_variants(shapes: Sequence[str], rounds: int, device: torch.device, json_path: Path | None) -> None:
     from lion.bench import op_variants
 
     if shapes is USUAL:
         shapes = [str(op_variants.USUAL)]
     if len(shapes) > 1:
         raise ValueError(f"--variants measures one shape; --shapes has {len(shapes)}.")
-    op_variants.run(Shape.parse(shapes[0]), rounds=rounds, json_path=json_path)
+    op_variants.run(Shape.parse(shapes[0]), rounds=rounds, device=device, json_path=json_path)
 
 
 def add_shares_of_peak(records: Sequence[dict], decay: str, peak: float) -> None:

@@ -13,6 +13,7 @@ from lion.progress import progress
 from lion.terminal import milliseconds, ratio, table
 
 USUAL = Shape(1, 8, 4096, 64)
+CPU = torch.device("cpu")
 # By name: the kind of decay (op.DECAYS), whether it is a delta rule, and the form.
 OPERATORS = {
     "no decay": ("none", False, "auto"),
@@ -28,12 +29,13 @@ COMPARED = {
 }
 
 
-def work(shape: Shape, decay: str, delta: bool, form: str, *, backward: bool) -> Work:
-    q, k, v, log_decay = Inputs.random(shape, torch.float32, decay, torch.device("cpu"))
+def work(shape: Shape, decay: str, delta: bool, form: str, *, backward: bool, device: torch.device = CPU) -> Work:
+    q, k, v, log_decay = Inputs.random(shape, torch.float32, decay, device)
     options: dict = {"form": form}
     if delta:
         k = F.normalize(k, dim=-1)
-        options |= {"beta": torch.rand(q.shape[:3], generator=torch.Generator().manual_seed(1)), "norm": "none"}
+        beta = torch.rand(q.shape[:3], generator=torch.Generator().manual_seed(1))
+        options |= {"beta": beta.to(device), "norm": "none"}
     leaves = [x for x in (q, k, v, log_decay, options.get("beta")) if x is not None]
     for x in leaves:
         x.requires_grad_(backward)
@@ -44,14 +46,16 @@ def work(shape: Shape, decay: str, delta: bool, form: str, *, backward: bool) ->
     return training(run, leaves) if backward else inference(run)
 
 
-def run(shape: Shape = USUAL, *, rounds: int = 5, json_path: Path | None = None) -> dict[str, dict[str, float]]:
+def run(
+    shape: Shape = USUAL, *, rounds: int = 5, device: torch.device = CPU, json_path: Path | None = None
+) -> dict[str, dict[str, float]]:
     """Seconds by pass and operator."""
     found: dict[str, dict[str, float]] = {}
     tries = []
     with progress(total=2 * len(OPERATORS) * (rounds + 1), unit="run") as bar:
         for which, backward in (("forward", False), ("forward+backward", True)):
             bar.describe(which)
-            works = {name: work(shape, *kind, backward=backward) for name, kind in OPERATORS.items()}
+            works = {name: work(shape, *kind, backward=backward, device=device) for name, kind in OPERATORS.items()}
             found[which], fair = interleaved(works, rounds=rounds, tick=bar.advance)
             tries.append(f"{fair} ({which})")
     rows = [(name, *(milliseconds(times[name]) for times in found.values())) for name in OPERATORS]
