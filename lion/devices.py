@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+CPU = torch.device("cpu")
+
 
 def devices() -> dict[str, str | None]:
     """Every kind of device that torch knows of, and why it cannot be used, or None."""

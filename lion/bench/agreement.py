@@ -15,7 +15,7 @@ from torch import Tensor
 import lion
 from lion.bench.op import DTYPES, Inputs, Shape
 from lion.bench.results import check_choices, save, setting
-from lion.devices import chosen
+from lion.devices import CPU, chosen
 from lion.nn.layers import LionAttention
 from lion.nn.variants import VARIANTS
 from lion.ops import reference
@@ -67,13 +67,13 @@ def with_gradients(out: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
     return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True))]
 
 
-def padding(batch: int, tokens: int, device: torch.device) -> Tensor:
+def padding(batch: int, tokens: int, device: torch.device = CPU) -> Tensor:
     """[batch, tokens]: the first sequence is whole, each other one is shorter than the one before."""
     lengths = torch.linspace(tokens, max(1, tokens // 2), batch).round()
     return (torch.arange(tokens) < lengths[:, None]).to(device)
 
 
-def kernels_for(decay: str, dtype: torch.dtype, device: torch.device) -> list[tuple[str, str]]:
+def kernels_for(decay: str, dtype: torch.dtype, device: torch.device = CPU) -> list[tuple[str, str]]:
     """The (backend, form) that can run a kind of decay there; `full` is the first."""
     usable = usable_backends(device, dtype)
     found = [(backend, form) for backend, form, kind in KERNELS if kind == decay and backend in usable]
@@ -87,7 +87,7 @@ def layer_differences(
     variant: str,
     direction: Direction,
     dtype: str,
-    device: torch.device,
+    device: torch.device = CPU,
     *,
     batch: int,
     tokens: int,
@@ -125,7 +125,7 @@ def layer_differences(
 # The operator.
 
 
-def problem(name: str, shape: Shape, dtype: torch.dtype, device: torch.device) -> tuple[Inputs, dict[str, Any]]:
+def problem(name: str, shape: Shape, dtype: torch.dtype, device: torch.device = CPU) -> tuple[Inputs, dict[str, Any]]:
     """The tensors of an operator's call, which want gradients, and its options."""
     decay, more = OPERATORS[name]
     q, k, v, log_decay = Inputs.random(shape, dtype, decay, device)
@@ -143,7 +143,7 @@ def problem(name: str, shape: Shape, dtype: torch.dtype, device: torch.device) -
 
 
 def operator_differences(
-    name: str, direction: Direction, dtype: str, device: torch.device, *, shape: Shape
+    name: str, direction: Direction, dtype: str, device: torch.device = CPU, *, shape: Shape
 ) -> Iterator[dict[str, Any]]:
     """A record for every form and backend of the operator: how far it is from the definition, in float64."""
     inputs, options = problem(name, shape, DTYPES[dtype], device)

@@ -12,6 +12,7 @@ from lion.bench.peak_memory import peak_memory
 from lion.bench.plots import Panel, draw_lines, lines_of
 from lion.bench.results import LARGE, MIB, SLOW, best_of, left_out, save, save_with_plot, setting
 from lion.bench.timing import Work, inference, interleaved, training
+from lion.devices import CPU
 from lion.machine import available_memory
 from lion.progress import progress
 from lion.terminal import mebibytes, per_second, ratio
@@ -63,7 +64,7 @@ class Contest(NamedTuple):
     notes: Sequence[str]
     least: int = 3  # rounds of slow models
     materialised: Collection[str] = ()  # models with T x T matrices in memory, whose memory alone is measured
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     @property
     def peer(self) -> str:

@@ -13,7 +13,7 @@ from lion.bench.peak_memory import peak_memory
 from lion.bench.plots import Panel, draw_lines, lines_of
 from lion.bench.results import LARGE, best_of, check_choices, left_out, save_with_plot, setting
 from lion.bench.timing import Work, inference, interleaved
-from lion.devices import chosen
+from lion.devices import CPU, chosen
 from lion.machine import available_memory
 from lion.models import registry
 from lion.models.flops import tokens_of
@@ -44,7 +44,7 @@ KINDS = {
 }
 
 
-def kinds_of(model: str, device: torch.device) -> list[str]:
+def kinds_of(model: str, device: torch.device = CPU) -> list[str]:
     """The chunked forms that the model has there."""
     usable = usable_backends(device)
     return [

@@ -14,7 +14,7 @@ from lion.bench.peak_memory import peak_memory
 from lion.bench.plots import Panel, draw_lines, lines_of
 from lion.bench.results import LARGE, best_of, check_choices, left_out, save_with_plot, setting
 from lion.bench.timing import Work, interleaved, seconds
-from lion.devices import chosen
+from lion.devices import CPU, chosen
 from lion.machine import available_memory
 from lion.models.causal import MEMORIES, CausalConfig, CausalModel, States
 from lion.nn.variants import VARIANTS
@@ -34,7 +34,6 @@ STEPS = 8  # steps timed together
 SLOW_STEP = 0.25  # seconds of a step that is timed alone
 SLOW_ROUNDS = 3  # of the mode "attention", which reads the whole text again
 SHARE = 0.6  # of the available memory
-CPU = torch.device("cpu")
 
 
 class Contender(NamedTuple):

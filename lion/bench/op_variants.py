@@ -9,11 +9,11 @@ import lion
 from lion.bench.op import Inputs, Shape
 from lion.bench.results import save
 from lion.bench.timing import Work, inference, interleaved, training
+from lion.devices import CPU
 from lion.progress import progress
 from lion.terminal import milliseconds, ratio, table
 
 USUAL = Shape(1, 8, 4096, 64)
-CPU = torch.device("cpu")
 # By name: the kind of decay (op.DECAYS), whether it is a delta rule, and the form.
 OPERATORS = {
     "no decay": ("none", False, "auto"),

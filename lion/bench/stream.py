@@ -13,14 +13,13 @@ from torch import Tensor
 from lion.bench.peak_memory import peak_memory
 from lion.bench.results import save
 from lion.data import fasta, fetch
-from lion.devices import chosen
+from lion.devices import CPU, chosen
 from lion.models.long_range import LongConfig, LongModel
 from lion.streaming.stream import MEMORY, stream
 from lion.tasks.dna import TOKENS
 from lion.terminal import duration, table
 
 BLOCKS = (4096, 65536)
-CPU = torch.device("cpu")
 WHOLE = 200_000  # bases that are also run at once
 ROWS = 1 << 16  # bases of which a row is kept, of those that are compared
 

@@ -393,7 +393,7 @@ def test_glue_that_is_wrong(tmp_path, caplog):
         glue("WNLI", tmp_path, "train")
     with fails(ValueError, "split is 'test'; expected one of 'train', 'validation'."):
         glue("rte", tmp_path, "test")
-    where = "there, or in a folder RTE of it: give that as data, or hf://nyu-mll/glue."
+    where = "there, or in a folder RTE of it: give that as data (--data FOLDER, or --data hf://nyu-mll/glue)."
     wanted = f"RTE is not in {tmp_path}; expected dev.tsv, validation-*.parquet or validation/*.arrow {where}"
     with fails(FileNotFoundError, wanted):
         glue("rte", tmp_path, "validation")

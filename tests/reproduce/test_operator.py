@@ -153,7 +153,7 @@ def test_bench_chunk(small, capsys, tmp_path):
     assert content["results"] == records
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert [(x["chunk"], x["chunks"]) for x in records[::3]] == [(4, 7), (8, 4), (26, 1)]  # all of 26 tokens
-    assert {x["name"] for x in records} == set(chunk.KINDS)
+    assert {x["name"] for x in records} == set(chunk.kinds_of("lion_d"))
     assert all(x["seconds"] > 0 and x["peak_bytes"] >= 0 and x["left_out"] is None for x in records)
     printed = capsys.readouterr().out
     assert "lion_d, tiny, 40 pixels, 26 tokens, batch 1" in printed
@@ -172,14 +172,16 @@ def test_chunks_of_every_size_give_the_same(small, monkeypatch):
     model = chunk.VisionModel(vision.config_for("lion_d", "tiny", 40)).eval()
     images = torch.randn(1, 3, 40, 40)
     want = model(images)
-    for kind in chunk.KINDS:
+    kinds = chunk.kinds_of("lion_d")
+    assert kinds == ["chunk", "scan", chunk.COMPILED]
+    for kind in kinds:
         for size in (3, 26):
             torch.testing.assert_close(chunk.work(model, images, kind, size)(), want, rtol=1e-4, atol=1e-5)
-    assert asked == [(*kind, size) for kind in chunk.KINDS.values() for size in (3, 26)]
+    assert asked == [(*kind, size) for kind in map(chunk.KINDS.get, kinds) for size in (3, 26)]
 
 
 def test_too_large_a_chunk_is_left_out(small, monkeypatch, capsys):
-    monkeypatch.setattr(chunk, "available_memory", lambda: chunk.expected_bytes(3, 10, 26, 1) / vision.SHARE)
+    monkeypatch.setattr(chunk, "available_memory", lambda device: chunk.expected_bytes(3, 10, 26, 1) / vision.SHARE)
     records = chunk.run(pixels=40, chunk_sizes=(8, 16), rounds=1)
     assert [x["left_out"] is None for x in records] == [True] * 3 + [False] * 3
     assert "-: left out, would not fit into memory" in capsys.readouterr().out
