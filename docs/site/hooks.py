@@ -16,6 +16,20 @@ HOME = "---\nhide: [navigation]\n---\n\n"
 NAMED = re.compile(r"\[[\w/]+\.md\](\([\w/.]+\.md(?:#[\w-]+)?\))")  # [maths.md](maths.md#errata)
 
 
+def on_config(config):
+    """The navigation has every page of docs/paper, figures first, by their numbers."""
+    (results,) = (section["Results"] for section in config.nav if "Results" in section)
+    (found,) = (section["Its pages"] for section in results if "Its pages" in section)
+    made = sorted((ROOT / "docs" / "paper").glob("*/README.md"), key=_by_number)
+    found += [f"paper/{path.parent.name}/README.md" for path in made]
+    return config
+
+
+def _by_number(path):
+    name, number = re.fullmatch(r"(\D+)(\d*)", path.parent.name).groups()
+    return name, int(number or 0)
+
+
 def on_files(files, config):
     for page, name in OUTSIDE.items():
         text = (ROOT / name).read_text(encoding="utf-8")
